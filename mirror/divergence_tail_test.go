@@ -1,0 +1,208 @@
+package mirror
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorgate/mirrorgate/recordbatch"
+)
+
+// tailBatch makes an uncompressed v2 batch of records at the given offsets: "value N", 100 ms apart.
+func tailBatch(attributes int16, epoch int32, base, last int64, offsets ...int64) []byte {
+	var payload []byte
+	for _, offset := range offsets {
+		r := kmsg.Record{OffsetDelta: int32(offset - base), TimestampDelta64: 100 * (offset - base), Key: []byte("k"), Value: fmt.Appendf(nil, "value %d", offset)}
+		body := r.AppendTo(nil)[1:] // without the length 0
+		r.Length = int32(len(body))
+		payload = r.AppendTo(payload)
+	}
+	b := kmsg.RecordBatch{
+		FirstOffset: base, Length: int32(recordbatch.HeaderSize - 12 + len(payload)), PartitionLeaderEpoch: epoch, Magic: 2, Attributes: attributes,
+		LastOffsetDelta: int32(last - base), FirstTimestamp: 1_000_000 + 100*base, MaxTimestamp: 1_000_000 + 100*last,
+		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(offsets)), Records: payload,
+	}
+	return b.AppendTo(nil)
+}
+
+// tailOf is the tail of a destination that holds these batches.
+func tailOf(t *testing.T, end int64, batches ...[]byte) logTail {
+	t.Helper()
+	var tail logTail
+	for _, b := range batches {
+		filler, _, err := tail.take(b, nil, end, nil)
+		require.NoError(t, err)
+		require.False(t, filler)
+	}
+	return tail
+}
+
+func TestTailComparison(t *testing.T) {
+	const logAppendTime, control = 1 << 3, 1<<5 | 1<<4
+	mirrored := tailBatch(0, -1, 10, 14, 10, 11, 12, 13, 14)
+	shifted := tailBatch(0, 5, 10, 14, 10, 11, 12, 13, 14)
+	shifted[34] ^= 1 // the first timestamp
+	changed := tailBatch(0, 5, 10, 14, 10, 11, 12, 13, 14)
+	changed[len(changed)-3] ^= 1
+	for _, tt := range []struct {
+		name   string
+		ours   []byte
+		theirs []byte
+		want   string
+	}{
+		{"the same batch", mirrored, tailBatch(0, 5, 10, 14, 10, 11, 12, 13, 14), "same, epoch 5"},
+		{"compacted to less", mirrored, tailBatch(0, 5, 10, 14, 11, 14), "same, epoch 5"},
+		{"compacted to nothing", mirrored, tailBatch(0, 5, 10, 14), "unproved"},
+		{"the last one compacted", mirrored, tailBatch(0, 5, 10, 14, 10, 12), "unproved"},
+		{"a later batch", mirrored, tailBatch(0, 5, 15, 16, 15, 16), "unproved"},
+		{"nothing", mirrored, nil, "unproved"},
+		{"part of a batch", mirrored, mirrored[:40], "unproved"},
+		{"in parts at the source", mirrored, append(tailBatch(0, 4, 10, 12, 10, 11, 12), tailBatch(0, 5, 13, 14, 13, 14)...), "same, epoch 5"},
+		{"other timestamps", mirrored, shifted, "10: timestamp 1001001, mirrored was 1001000"},
+		{"another value", mirrored, changed, "14: other key, value or headers"},
+		{"a marker", mirrored, tailBatch(control, 5, 14, 14, 14), "14: a transaction marker at the source"},
+		{"append times", tailBatch(0, -1, 14, 14, 14), tailBatch(logAppendTime, 5, 10, 14, 10, 11, 12, 13, 14), "same, epoch 5"},
+		{"append times, mirrored otherwise", mirrored, tailBatch(logAppendTime, 5, 10, 14, 10, 11, 12, 13, 14), "10: timestamp 1001400, mirrored was 1001000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tail := tailOf(t, 15, tt.ours)
+			verdict, err := tail.compare(tt.theirs)
+			require.NoError(t, err)
+			got := "unproved"
+			switch {
+			case verdict.differs != "":
+				got = fmt.Sprintf("%d: %s", verdict.offset, verdict.differs)
+			case verdict.same:
+				got = fmt.Sprintf("same, epoch %d", verdict.epoch)
+			}
+			require.Contains(t, got, tt.want)
+		})
+	}
+	tail := tailOf(t, 15, mirrored)
+	broken := tailBatch(0, 5, 10, 14, 10, 11, 12, 13, 14)
+	_, err := tail.compare(broken[:len(broken)-4])
+	require.NoError(t, err, "cut short")
+	broken[recordbatch.HeaderSize] = 0x7f
+	_, err = tail.compare(broken)
+	require.Error(t, err)
+}
+
+// Message formats v0 and v1: v0 has no timestamps.
+func TestTailComparisonOfOldFormats(t *testing.T) {
+	tail := tailOf(t, 15, tailBatch(0, -1, 14, 14, 14))
+	v0 := kmsg.MessageV0{Offset: 14, Magic: 0, Key: []byte("k"), Value: []byte("value 14")}
+	v1 := kmsg.MessageV1{Offset: 14, Magic: 1, Timestamp: 1_001_400, Key: []byte("k"), Value: []byte("value 14")}
+	seal := func(message []byte) []byte {
+		binary.BigEndian.PutUint32(message[8:], uint32(len(message)-12))
+		binary.BigEndian.PutUint32(message[12:], crc32.ChecksumIEEE(message[16:]))
+		return message
+	}
+	for _, message := range [][]byte{seal(v0.AppendTo(nil)), seal(v1.AppendTo(nil))} {
+		verdict, err := tail.compare(message)
+		require.NoError(t, err)
+		require.Equal(t, tailVerdict{same: true, epoch: -1}, verdict)
+	}
+	v1.Timestamp++
+	verdict, err := tail.compare(seal(v1.AppendTo(nil)))
+	require.NoError(t, err)
+	require.Equal(t, "timestamp 1001401, mirrored was 1001400", verdict.differs)
+}
+
+// Of a batch with many records, the last ones are kept.
+func TestTailKeepsTheLastRecords(t *testing.T) {
+	var offsets []int64
+	for i := range int64(2500) {
+		offsets = append(offsets, i)
+	}
+	tail := tailOf(t, 2500, tailBatch(0, -1, 0, 2499, offsets...))
+	require.LessOrEqual(t, len(tail.records), mostTailRecords)
+	last, ok := tail.last()
+	require.True(t, ok)
+	require.EqualValues(t, 2499, last)
+}
+
+func TestInside(t *testing.T) {
+	data := append(tailBatch(0, 0, 0, 4), tailBatch(0, 0, 5, 9)...)
+	for offset, want := range map[int64]bool{0: false, 3: true, 5: false, 7: true, 10: false} {
+		require.Equal(t, want, inside(data, offset), offset)
+	}
+	require.False(t, inside(data[:20], 3))
+}
+
+// The tail of a destination on a broker, with fillers behind the last record, and the explanations of its log start.
+func TestDestinationTails(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "a", "empty", "fillers"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ProducerLinger(0))
+	require.NoError(t, err)
+	defer client.Close()
+	d := ReplicatorConfig{DestinationAdmin: client}.tails()
+	key := partitionKey{"a", 0}
+	for i := range 3 {
+		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "value %d", i)}).FirstErr())
+	}
+	const producer = 777
+	produceRaw(t, client, "a", recordbatch.AppendFiller(nil, 5, false, 1000), producer, 0)
+	produceRaw(t, client, "a", recordbatch.AppendFiller(nil, 1, true, 1000), producer, 5)
+	last := func(end int64, producers ...int64) string {
+		tail, err := d.read(t.Context(), key, producers, end)
+		require.NoError(t, err)
+		offset, ok := tail.last()
+		return fmt.Sprint(tail.start, " ", offset, " ", ok)
+	}
+	require.Equal(t, "0 2 true", last(9, 5, producer))
+	require.Equal(t, "0 8 true", last(9), "of another producer, that is a record")
+	require.Equal(t, "0 1 true", last(2))
+
+	admin := kadm.NewClient(client)
+	offsets := make(kadm.Offsets)
+	offsets.AddOffset("a", 0, 3, -1)
+	_, err = admin.DeleteRecords(t.Context(), offsets)
+	require.NoError(t, err)
+	require.Equal(t, "3 -1 false", last(9, producer), "only fillers are left")
+	require.Equal(t, "3 -1 false", last(2), "below the log start")
+
+	require.Empty(t, d.trimmed(t.Context(), key, 3, 0), "retention can have done it")
+	set := func(name, value string) {
+		_, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, "a")
+		require.NoError(t, err)
+	}
+	set("retention.ms", "-1")
+	why := d.trimmed(t.Context(), key, 3, 0)
+	require.Contains(t, why, "trimmed: the destination log starts at 3, the source's at 0")
+	require.Contains(t, why, "somebody deleted records 0 to 2 behind the gateway; way out: remove")
+	set("retention.bytes", "1000")
+	require.Empty(t, d.trimmed(t.Context(), key, 3, 0))
+	set("cleanup.policy", "compact")
+	require.Contains(t, d.trimmed(t.Context(), key, 3, 0), "cleanup.policy=compact")
+
+	_, err = d.read(t.Context(), partitionKey{"nowhere", 0}, nil, 9)
+	require.Error(t, err)
+}
+
+// produceRaw appends a batch at the end of partition 0.
+func produceRaw(t *testing.T, client *kgo.Client, topic string, batch []byte, producer int64, sequence int32) {
+	t.Helper()
+	recordbatch.Stamp(batch, producer, 0, sequence)
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, 5000
+	p := kmsg.NewProduceRequestTopicPartition()
+	p.Records = batch
+	req.Topics = append(req.Topics, kmsg.ProduceRequestTopic{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{p}})
+	resp, err := client.Broker(0).Request(t.Context(), namedProduce{req})
+	require.NoError(t, err)
+	require.Zero(t, resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+}
+
+// namedProduce is a Produce of at most the last version that names topics.
+type namedProduce struct{ *kmsg.ProduceRequest }
+
+func (namedProduce) MaxVersion() int16 { return 12 }
