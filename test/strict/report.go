@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// event is a line of `go test -json`.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+	Elapsed float64
+}
+
+// report follows a test run: it prints a line for each test as it ends, and the whole output of those that fail.
+type report struct {
+	out     io.Writer
+	results map[string]string // package.Test → pass, fail or skip
+	output  map[string][]string
+	reasons []string // of the failures, in short
+}
+
+const (
+	reasonLines = 25
+	reasonWidth = 600
+)
+
+func newReport(out io.Writer) *report {
+	return &report{out: out, results: map[string]string{}, output: map[string][]string{}}
+}
+
+func (r *report) line(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		fmt.Fprintf(r.out, "%s\n", line)
+		return
+	}
+	name := e.Package + "." + e.Test
+	top, _, _ := strings.Cut(name[len(e.Package):], "/")
+	group := e.Package + top // subtests are shown with their test
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "output":
+		r.output[group] = append(r.output[group], e.Output)
+	case "pass", "fail", "skip":
+		if name != group {
+			break
+		}
+		r.end(e, group)
+	}
+}
+
+func (r *report) end(e event, group string) {
+	if e.Test == "" {
+		if e.Action == "fail" {
+			fmt.Fprint(r.out, strings.Join(r.output[group], ""))
+		}
+		return
+	}
+	r.results[group] = e.Action
+	fmt.Fprintf(r.out, "%s  %7.1fs  %s\n", strings.ToUpper(e.Action), e.Elapsed, strings.TrimPrefix(group, "github.com/mirrorgate/mirrorgate/"))
+	if e.Action != "pass" {
+		fmt.Fprint(r.out, strings.Join(r.output[group], ""))
+		r.reasons = append(r.reasons, reason(group, r.output[group]))
+	}
+	delete(r.output, group)
+}
+
+// said begins a line that a test logged itself; logs of brokers and gateways, printed after a failure, come from testing.go.
+var said = regexp.MustCompile(`^\s+(\w+)\.go:\d+: `)
+
+// reason is the last of what a failed test said. It is printed once more at the very end, since where only the end of a
+// long output is kept, the logs of the brokers would be all that is left.
+func reason(group string, output []string) string {
+	var lines []string
+	for _, line := range output {
+		if found := said.FindStringSubmatch(line); found == nil || found[1] == "testing" {
+			continue
+		}
+		if line = strings.TrimRight(line, "\n"); len(line) > reasonWidth {
+			line = line[:reasonWidth] + "…"
+		}
+		lines = append(lines, line)
+	}
+	return group + ":\n" + strings.Join(lines[max(0, len(lines)-reasonLines):], "\n")
+}
+
+// missing names the wanted tests that neither passed nor, if lenient, were skipped.
+func (r *report) missing(wanted []string, lenient bool) []string {
+	var missing []string
+	for _, name := range wanted {
+		switch result := r.results[name]; {
+		case result == "pass", lenient && result == "skip":
+		case result == "":
+			missing = append(missing, name+" (never ended)")
+		default:
+			missing = append(missing, name+" ("+result+")")
+		}
+	}
+	return missing
+}
+
+func (r *report) passed(wanted []string) int {
+	n := 0
+	for _, name := range wanted {
+		if r.results[name] == "pass" {
+			n++
+		}
+	}
+	return n
+}
