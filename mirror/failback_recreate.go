@@ -66,8 +66,8 @@ func (t *topicRun) ownSettings(ctx context.Context, plan topicPlan) (map[string]
 // deleteOld deletes the destination topic, if all is as it was when everything was saved.
 func (t *topicRun) deleteOld(ctx context.Context, rec store.Topic, l failbackLook) error {
 	fb := rec.Failback
-	if l.found.missing() || l.found.ID != fb.TopicID {
-		return t.toPhase(ctx, rec, func(now *store.Topic) { now.Failback, now.DestinationID = fb.In(store.FailbackCreating), TopicID{} })
+	if l.found.missing() || l.found.ID != fb.TopicID { // by a try that could not note it any more
+		return t.oldDeleted(ctx, rec)
 	}
 	back := func(phase store.FailbackPhase) error {
 		return t.toPhase(ctx, rec, func(now *store.Topic) { now.Failback = fb.In(phase) })
@@ -98,8 +98,15 @@ func (t *topicRun) deleteOld(ctx context.Context, rec store.Topic, l failbackLoo
 	if err := t.m.deleteTopic(ctx, t.name, fb.TopicID); err != nil {
 		return err
 	}
-	t.log.Warn("the destination topic was deleted, and will be made anew", zap.String("id", idString(fb.TopicID)))
-	return t.toPhase(ctx, rec, func(now *store.Topic) { now.Failback, now.DestinationID = fb.In(store.FailbackCreating), TopicID{} })
+	return t.oldDeleted(ctx, rec)
+}
+
+// oldDeleted notes that the topic that diverged is no more.
+func (t *topicRun) oldDeleted(ctx context.Context, rec store.Topic) error {
+	t.log.Warn("the destination topic was deleted, and will be made anew", zap.String("id", idString(rec.Failback.TopicID)))
+	return t.toPhase(ctx, rec, func(now *store.Topic) {
+		now.Failback, now.DestinationID = rec.Failback.In(store.FailbackCreating), TopicID{}
+	})
 }
 
 // deleteTopic deletes a topic by its ID, and waits until the destination does not show it any more.
