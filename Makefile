@@ -42,7 +42,7 @@ fmt: ## Format all Go files
 	gofmt -l -w .
 
 unit: ## Run the unit tests, with the race detector
-	$(GO) test -race -run '$(RUN)' -timeout 20m $$($(GO) list ./... | grep -v '/test/')
+	$(GO) run ./test/strict -unit -race -run '$(RUN)' -timeout 20m $$($(GO) list ./... | grep -v '/test/')
 
 integration: ## Run the tests on real Kafka
 	$(GO) run ./test/strict -run '$(RUN)' -p 1 -timeout 30m ./test/...

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
 // event is a line of `go test -json`.
@@ -23,6 +25,11 @@ type report struct {
 	results map[string]string // package.Test → pass, fail or skip
 	output  map[string][]string
 	reasons []string // of the failures, in short
+
+	late     map[string]bool // tests that failed only by a wait that ran out
+	broken   bool            // a package failed, but none of its tests
+	unsteady []string        // tests that passed when they were tried again
+	quick    time.Duration   // a pass within that time is not listed
 }
 
 const (
@@ -31,7 +38,7 @@ const (
 )
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, results: map[string]string{}, output: map[string][]string{}}
+	return &report{out: out, results: map[string]string{}, output: map[string][]string{}, late: map[string]bool{}}
 }
 
 func (r *report) line(line []byte) {
@@ -60,27 +67,33 @@ func (r *report) end(e event, group string) {
 	if e.Test == "" {
 		if e.Action == "fail" {
 			fmt.Fprint(r.out, strings.Join(r.output[group], ""))
+			r.broken = r.broken || len(r.failedIn(e.Package)) == 0
 		}
 		return
 	}
 	r.results[group] = e.Action
-	fmt.Fprintf(r.out, "%s  %7.1fs  %s\n", strings.ToUpper(e.Action), e.Elapsed, strings.TrimPrefix(group, "github.com/mirrorgate/mirrorgate/"))
-	if e.Action != "pass" {
+	if quick := time.Duration(e.Elapsed * float64(time.Second)); e.Action != "pass" || quick >= r.quick {
+		fmt.Fprintf(r.out, "%s  %7.1fs  %s\n", strings.ToUpper(e.Action), e.Elapsed, strings.TrimPrefix(group, "github.com/mirrorgate/mirrorgate/"))
+	}
+	if r.late[group] = e.Action == "fail" && late(r.output[group]); e.Action != "pass" {
 		fmt.Fprint(r.out, strings.Join(r.output[group], ""))
 		r.reasons = append(r.reasons, reason(group, r.output[group]))
 	}
 	delete(r.output, group)
 }
 
-// said begins a line that a test logged itself; logs of brokers and gateways, printed after a failure, come from testing.go.
+// said begins a line that a test logged itself; logs of brokers and gateways are printed after a failure (dumping).
 var said = regexp.MustCompile(`^\s+(\w+)\.go:\d+: `)
+
+// dumping reports whether a file is one that prints the logs of brokers and gateways.
+func dumping(file string) bool { return file == "testing" || file == "gateway" }
 
 // reason is the last of what a failed test said. It is printed once more at the very end, since where only the end of a
 // long output is kept, the logs of the brokers would be all that is left.
 func reason(group string, output []string) string {
 	var lines []string
 	for _, line := range output {
-		if found := said.FindStringSubmatch(line); found == nil || found[1] == "testing" {
+		if found := said.FindStringSubmatch(line); found == nil || dumping(found[1]) {
 			continue
 		}
 		if line = strings.TrimRight(line, "\n"); len(line) > reasonWidth {
@@ -104,6 +117,21 @@ func (r *report) missing(wanted []string, lenient bool) []string {
 		}
 	}
 	return missing
+}
+
+// failed lists the tests that failed, in the order of their names.
+func (r *report) failed() []string { return r.failedIn("") }
+
+// failedIn lists those of a package, of all if it is "".
+func (r *report) failedIn(pkg string) []string {
+	var failed []string
+	for name, result := range r.results {
+		if result == "fail" && (pkg == "" || strings.HasPrefix(name, pkg+".Test")) {
+			failed = append(failed, name)
+		}
+	}
+	slices.Sort(failed)
+	return failed
 }
 
 func (r *report) passed(wanted []string) int {

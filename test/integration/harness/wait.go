@@ -27,6 +27,9 @@ func Eventually(t testing.TB, patience time.Duration, what string, condition fun
 		}
 		select {
 		case <-ctx.Done():
+			if t.Failed() { // test/strict forgives a wait that ran out, but not what failed before
+				t.Fatalf("%s: not in %v either: %v", what, patience, last)
+			}
 			t.Fatalf("%s: not within %v: %v", what, patience, last)
 		case <-ticker.C:
 		}
