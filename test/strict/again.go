@@ -30,12 +30,12 @@ func late(output []string) bool {
 		if worse.MatchString(line) {
 			return false
 		}
-		switch found := said.FindStringSubmatch(line); {
+		switch {
 		case strings.Contains(line, "Error Trace:"):
 			claims++
 		case strings.Contains(line, "Condition never satisfied"):
 			waited = true
-		case found != nil && !dumping(found[1]):
+		case said.MatchString(line) && !dumped.MatchString(line):
 			waited = ranOut.MatchString(line) // the last line that the test said counts
 		}
 	}

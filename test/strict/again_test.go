@@ -14,7 +14,9 @@ func TestLate(t *testing.T) {
 		want   bool
 	}{
 		"a wait":                        {[]string{"    a_test.go:6: a log line\n", wait}, true},
-		"and then logs":                 {[]string{wait, "    gateway.go:95: end of the gateway's log\n", "    testing.go:99: ends of logs\n"}, true},
+		"and then logs":                 {[]string{wait, "    gateway.go:95: end of the gateway's log (/tmp/log):\n", "    testing.go:99: ends of the brokers' logs:\n"}, true},
+		"and the gateway died":          {[]string{wait, "    gateway.go:77: the gateway ended by itself: exit status 2\n", "    gateway.go:95: end of the gateway's log (/tmp/log):\n"}, false},
+		"and the gateway panicked":      {[]string{wait, "    gateway.go:85: the gateway's log has panic: oh\n", "    testing.go:99: ends of the shared brokers' logs:\n"}, false},
 		"of testify":                    {testify, true},
 		"of testify, behind a claim":    {append([]string{"        \tError Trace:\t/a_test.go:5\n", "        \tError:      \tNot equal\n"}, testify...), false},
 		"a claim":                       {[]string{"    a_test.go:7: a record is missing\n"}, false},

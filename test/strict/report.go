@@ -82,18 +82,19 @@ func (r *report) end(e event, group string) {
 	delete(r.output, group)
 }
 
-// said begins a line that a test logged itself; logs of brokers and gateways are printed after a failure (dumping).
-var said = regexp.MustCompile(`^\s+(\w+)\.go:\d+: `)
+// said begins a line that a test logged itself; logs of brokers and gateways are printed after a failure (dumped).
+var said = regexp.MustCompile(`^\s+\w+\.go:\d+: `)
 
-// dumping reports whether a file is one that prints the logs of brokers and gateways.
-func dumping(file string) bool { return file == "testing" || file == "gateway" }
+// dumped begins a line behind which a log of a broker or a gateway is printed. What else the files say that print them counts: that a
+// broker did not start, that a gateway ended by itself or has a panic in its log.
+var dumped = regexp.MustCompile(`^\s+(testing|gateway)\.go:\d+: ends? of the (shared brokers'|brokers'|gateway's) log`)
 
 // reason is the last of what a failed test said. It is printed once more at the very end, since where only the end of a
 // long output is kept, the logs of the brokers would be all that is left.
 func reason(group string, output []string) string {
 	var lines []string
 	for _, line := range output {
-		if found := said.FindStringSubmatch(line); found == nil || dumping(found[1]) {
+		if !said.MatchString(line) || dumped.MatchString(line) {
 			continue
 		}
 		if line = strings.TrimRight(line, "\n"); len(line) > reasonWidth {
