@@ -42,10 +42,10 @@ fmt: ## Format all Go files
 	gofmt -l -w .
 
 unit: ## Run the unit tests, with the race detector
-	$(GO) run ./test/strict -unit -race -run '$(RUN)' -timeout 20m $$($(GO) list ./... | grep -v '/test/')
+	$(GO) run ./test/strict -unit -race -run '$(RUN)' -timeout 60m $$($(GO) list ./... | grep -v '/test/')
 
 integration: ## Run the tests on real Kafka
-	$(GO) run ./test/strict -run '$(RUN)' -p 1 -timeout 30m ./test/...
+	$(GO) run ./test/strict -run '$(RUN)' -p 1 -timeout 120m ./test/...
 
 clients: ## Try every client library and Kafka's tools directly and through a gateway (docs/clients.md)
 	$(GO) test -tags clients -count 1 -timeout 0 -v -run '$(RUN)' ./test/clients
