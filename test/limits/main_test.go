@@ -154,21 +154,21 @@ func metadata(topics ...string) kmsg.Request {
 	return req
 }
 
-// others is a client that works all the time; end fails the test if anything went wrong for it, and returns its slowest
-// request.
+// others is a client that works all the time, from before this returns; end fails the test if anything went wrong for it, and returns
+// its slowest request.
 func others(t *testing.T, g *harness.Gateway) (end func() time.Duration) {
 	t.Helper()
+	c, err := dial(g.BrokerAddr(0))
+	must(t, err)
+	if _, err := c.ask(metadata("topic-0")); err != nil {
+		t.Fatalf("another client is not served: %v", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	var slowest time.Duration
 	var asked int
 	var failed error
 	running.Go(func() {
-		c, err := dial(g.BrokerAddr(0))
-		if err != nil {
-			failed = err
-			return
-		}
 		defer c.Close()
 		for ctx.Err() == nil {
 			began := time.Now()
