@@ -178,8 +178,11 @@ func (c *cursor) decode() error {
 // keep copies bytes that are only valid during a call; nil stays nil. Slices handed out stay valid when the arena grows
 // (they keep the old one), until decode uses it again.
 func (c *cursor) keep(b []byte) []byte {
-	if b == nil {
+	switch {
+	case b == nil:
 		return nil
+	case len(b) == 0:
+		return []byte{} // which a slice of an arena that holds nothing yet would not be
 	}
 	n := len(c.arena)
 	c.arena = append(c.arena, b...)

@@ -193,6 +193,32 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// Empty is told from null also in what is decoded first on a side. It was not, which hid this difference, and made one up where the
+// other side had decoded something before.
+func TestEmptyFirst(t *testing.T) {
+	for name, record := range map[string]kgo.Record{
+		"key":    {Key: []byte{}, Value: []byte("v"), Timestamp: epoch},
+		"value":  {Value: []byte{}, Timestamp: epoch},
+		"header": {Headers: []kgo.RecordHeader{{Key: "", Value: []byte{}}}, Timestamp: epoch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			null := record
+			switch name {
+			case "key":
+				null.Key = nil
+			case "value":
+				null.Value = nil
+			case "header":
+				null.Headers = []kgo.RecordHeader{{Key: "", Value: nil}}
+			}
+			source, dest := newLog(t, 1), newLog(t, 1)
+			source.write(null)
+			dest.write(record)
+			require.EqualValues(t, 1, run(t, source, dest, nil).Differences)
+		})
+	}
+}
+
 // A record is lost in the middle: the offset is a filler, or everything behind has moved up.
 func TestMissingRecord(t *testing.T) {
 	source, dest := newLog(t, 1), newLog(t, 1)
