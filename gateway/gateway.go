@@ -257,11 +257,12 @@ func (g *Gateway) startProxy(ctx context.Context) (stop, error) {
 // when it is new, and once a minute.
 func (g *Gateway) retry(ctx context.Context, waiting string, do func(context.Context) error) error {
 	wait, last, logged := 250*time.Millisecond, "", time.Time{}
+	var patience patience
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Minute)
 		err := do(attempt)
 		cancel()
-		if err == nil || ctx.Err() != nil || !transient(err) {
+		if err == nil || ctx.Err() != nil || !patience.has(err) {
 			return err
 		}
 		if text := err.Error(); text != last || time.Since(logged) > time.Minute {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,6 +234,64 @@ func TestDestinationThatComesLater(t *testing.T) {
 		require.Contains(t, metrics, name)
 	}
 	require.NoError(t, g.stop())
+}
+
+// A broker that is killed or stopped while the gateway starts closes its connection before it has answered. That passes; a destination
+// that always does so speaks another protocol, and ends the start.
+func TestDestinationThatHangsUp(t *testing.T) {
+	for hangUps, ends := range map[int64]bool{1: false, hangUpLimit - 1: false, hangUpLimit: true} {
+		t.Run(fmt.Sprint(hangUps), func(t *testing.T) {
+			noLeaks(t)
+			destination := cluster(t, "destination", kfake.NumBrokers(1))
+			g := start(t, testConfig(t, hangingUp(t, destination.ListenAddrs()[0], hangUps)))
+			if !ends {
+				g.awaitReady(t)
+				require.NoError(t, g.stop())
+				return
+			}
+			err := <-g.done
+			g.done <- err
+			require.ErrorAs(t, err, new(*kgo.ErrFirstReadEOF))
+		})
+	}
+}
+
+// hangingUp is an address where the first connections are closed once they have sent something; later ones lead to target.
+func hangingUp(t *testing.T, target string, connections int64) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := int64(0); ; n++ {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if n >= connections {
+				running.Go(func() { forward(c, target) })
+				continue
+			}
+			_, _ = c.Read(make([]byte, 1<<10)) // all of the request, or the end would be a reset
+			c.Close()
+		}
+	})
+	t.Cleanup(func() { listener.Close(); running.Wait() })
+	return listener.Addr().String()
+}
+
+// forward connects c with target until either side ends.
+func forward(c net.Conn, target string) {
+	defer c.Close()
+	server, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() { _, _ = io.Copy(c, server); c.Close() })
+	_, _ = io.Copy(server, c)
+	server.Close()
+	back.Wait()
 }
 
 func TestStopWhileWaiting(t *testing.T) {

@@ -72,20 +72,31 @@ func stopAll(started []startedPart, timeout time.Duration, log *zap.Logger) erro
 	return errors.Join(errs...)
 }
 
-// transient reports whether an error of the destination can pass by itself. Refused credentials, missing rights and
-// damaged files do not, and must be seen at once.
+// hangUpLimit is how often in a row a destination may close connections before it answers anything on them. A broker that is
+// killed or stopped does it once; one that expects TLS or SASL, or does not, always does it, which must be seen soon.
+const hangUpLimit = 5
+
+// patience decides whether to try again after errors of the destination, one after the other.
+type patience struct{ hangUps int }
+
+// has reports whether an error can pass by itself. Refused credentials, missing rights and damaged files do not, and must be seen
+// at once.
+func (p *patience) has(err error) bool {
+	var hangUp *kgo.ErrFirstReadEOF
+	if !errors.As(err, &hangUp) {
+		p.hangUps = 0
+		return transient(err)
+	}
+	p.hangUps++
+	return p.hangUps < hangUpLimit
+}
+
+// transient is patience with a single error that is no hang-up.
 func transient(err error) bool {
 	var code *kerr.Error
 	if errors.As(err, &code) {
 		return code.Retriable
 	}
 	var timeout net.Error
-	var refused *kgo.ErrFirstReadEOF // TLS or SASL spoken to a listener that expects something else
-	switch {
-	case errors.As(err, &refused):
-		return false
-	case errors.As(err, &timeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF):
-		return true
-	}
-	return false
+	return errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF)
 }
