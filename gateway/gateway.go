@@ -17,6 +17,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/handlers"
 	"github.com/mirrorgate/mirrorgate/mirror"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/proxy"
 	"github.com/mirrorgate/mirrorgate/store"
 )
@@ -180,17 +181,17 @@ func (g *Gateway) startAppender(context.Context) (_ stop, err error) {
 }
 
 func (g *Gateway) startManager(context.Context) (stop, error) {
-	budget := mirror.NewBudget(g.cfg.MirrorMemory)
-	metrics := mirror.NewMetrics(g.registry)
+	budget := replication.NewBudget(g.cfg.MirrorMemory)
+	metrics := replication.NewMetrics(g.registry)
 	log := g.log.Named("mirror")
 	g.manager = mirror.NewManager(mirror.ManagerConfig{
 		Destination: g.client, State: g.state, Self: g.self, Principal: g.principal(), Log: log, Metrics: mirror.NewManagerMetrics(g.registry),
-		Replicate: func(name string, config mirror.Config, source *kgo.Client, events mirror.Events) (mirror.Replication, error) {
+		Replicate: func(name string, config mirror.Config, source *kgo.Client, events replication.Events) (mirror.Replication, error) {
 			brokers, err := config.Source()
 			if err != nil {
 				return nil, err
 			}
-			return mirror.NewReplicator(mirror.ReplicatorConfig{
+			return replication.New(replication.Config{
 				Mirror: name, Source: brokers, SourceAdmin: source, Destination: g.appender, DestinationAdmin: g.client,
 				Fetch: config.FetchOptions(), KeepBatches: !config.MergeBatches, Budget: budget, Events: events, Log: log, Metrics: metrics,
 			}), nil

@@ -14,6 +14,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/appendlog"
 	"github.com/mirrorgate/mirrorgate/handlers"
 	"github.com/mirrorgate/mirrorgate/mirror"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/proxy"
 	"github.com/mirrorgate/mirrorgate/proxy/tunnel"
 	"github.com/mirrorgate/mirrorgate/store"
@@ -41,7 +42,7 @@ func metricsTable(t *testing.T) string {
 	handlers.NewMetrics(registry)
 	store.NewMetrics(registry)
 	appendlog.NewMetrics(registry)
-	mirror.NewMetrics(registry)
+	replication.NewMetrics(registry)
 	mirror.NewManagerMetrics(registry)
 	tunnel.NewMetrics(registry)
 	descs := make(chan *prometheus.Desc)

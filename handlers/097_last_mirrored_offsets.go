@@ -8,6 +8,7 @@ import (
 
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
 	"github.com/mirrorgate/mirrorgate/mirror"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/proxy"
 )
 
@@ -117,7 +118,7 @@ func selectPartitions(have []mirror.PartitionStatus, want []mirrormsg.Partition)
 }
 
 func unknownPartition(index int32) selectedPartition {
-	return selectedPartition{PartitionStatus: mirror.PartitionStatus{
+	return selectedPartition{PartitionStatus: mirror.PartitionStatus{Status: replication.Status{
 		Partition: index, State: mirror.Unknown, LastMirrored: -1,
-	}}
+	}}}
 }

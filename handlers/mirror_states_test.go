@@ -10,6 +10,7 @@ import (
 
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
 	"github.com/mirrorgate/mirrorgate/mirror"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 )
 
 // describeEast is an engine's Describe that knows mirror east alone.
@@ -19,12 +20,12 @@ func describeEast(name string) (mirror.Description, error) {
 	}
 	return mirror.Description{Name: "east", Topics: []mirror.TopicDescription{
 		{Name: "a", Partitions: []mirror.PartitionStatus{
-			{Partition: 0, State: mirror.Mirroring, SourceHighWatermark: 10, SourceLastStableOffset: 9, SourceAge: 250 * time.Millisecond, DestinationEnd: 7,
-				LastMirrored: 7, RecordsPerSecond: 1.5},
-			{Partition: 1, State: mirror.Failed, Reason: "gone", SourceHighWatermark: -1, SourceLastStableOffset: -1,
-				DestinationEnd: 3, LastMirrored: 3},
+			{Status: replication.Status{Partition: 0, State: mirror.Mirroring, SourceHighWatermark: 10, SourceLastStableOffset: 9,
+				SourceAge: 250 * time.Millisecond, DestinationEnd: 7, LastMirrored: 7, RecordsPerSecond: 1.5}},
+			{Status: replication.Status{Partition: 1, State: mirror.Failed, Reason: "gone", SourceHighWatermark: -1, SourceLastStableOffset: -1,
+				DestinationEnd: 3, LastMirrored: 3}},
 		}},
-		{Name: "b", Partitions: []mirror.PartitionStatus{{Partition: 0, State: mirror.Stopped, DestinationEnd: 6, SourceHighWatermark: -1, SourceAge: -1, LastMirrored: 5,
+		{Name: "b", Partitions: []mirror.PartitionStatus{{Status: replication.Status{Partition: 0, State: mirror.Stopped, DestinationEnd: 6, SourceHighWatermark: -1, SourceAge: -1, LastMirrored: 5},
 			Stop: &mirror.PartitionStop{SourceEnd: 6, SourceAge: 2 * time.Second, Ago: time.Minute}}}},
 	}, Syncs: []mirror.SyncStatus{{Kind: mirror.SyncGroups, Cycles: 3, Age: time.Second, Covered: 9}}}, nil
 }

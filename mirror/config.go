@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 )
 
 // Config is the parsed configuration of a mirror (CreateMirror's Config).
@@ -392,4 +393,12 @@ func literalName(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r)
 	}) < 0
+}
+
+// FetchOptions returns the mirror.fetch.* settings of a mirror.
+func (c Config) FetchOptions() replication.FetchOptions {
+	return replication.FetchOptions{
+		WaitMax: c.FetchMaxWait, MinBytes: c.FetchMinBytes, MaxBytes: c.FetchMaxBytes,
+		ResponseMax: c.FetchResponseMaxBytes, Fetchers: int(c.NumFetchers), MetadataRefresh: c.MetadataRefresh, ThrottledRate: c.ThrottledRate,
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -144,7 +145,7 @@ func (r *mirrorRun) lookForPartitions(ctx context.Context) error {
 	if len(names) == 0 {
 		return nil
 	}
-	found, _, err := describeTopics(ctx, r.source, names...)
+	found, _, err := cluster.DescribeTopics(ctx, r.source, names...)
 	if err != nil {
 		return fmt.Errorf("look for new partitions at the source: %w", err)
 	}

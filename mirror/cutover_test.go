@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 )
 
 func TestCutoverSettings(t *testing.T) {
@@ -76,7 +78,7 @@ func TestCutoverIsDurableAndEnds(t *testing.T) {
 	require.False(t, w.m.Topics().ByName("t").WritersWait.After(time.Now()))
 	w.eventually(func() bool { return w.replication("m") != nil }, "started")
 	w.replication("m").mu.Lock()
-	w.replication("m").stopErr = func(PartitionSpec) error { return kerr.RequestTimedOut }
+	w.replication("m").stopErr = func(replication.PartitionSpec) error { return kerr.RequestTimedOut }
 	w.replication("m").mu.Unlock()
 	require.NoError(t, w.m.beginStop(w.context(), "m", []string{"t"}))
 	require.True(t, w.m.Topics().ByName("t").WritersWait.After(time.Now()))

@@ -3,9 +3,31 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
+)
+
+// The engine's own words for what its parts know, so that its callers need not know the parts.
+type (
+	// TopicID is a Kafka topic ID; the zero value means "none".
+	TopicID = cluster.TopicID
+	// State is the state of a partition, and of a topic as the summary of its partitions.
+	State = replication.State
+)
+
+// The wire values of the states.
+const (
+	Initializing = replication.Initializing
+	Preparing    = replication.Preparing
+	Mirroring    = replication.Mirroring
+	Stopping     = replication.Stopping
+	Stopped      = replication.Stopped
+	Failed       = replication.Failed
+	Unknown      = replication.Unknown
+	Paused       = replication.Paused
 )
 
 // Error is a refusal that a client gets: a Kafka error code and a message that names the thing and the fix.
@@ -67,30 +89,11 @@ type TopicDescription struct {
 	ID, DestinationID, OriginID TopicID
 }
 
-// PartitionStatus is what is known of one mirror partition. Offsets that are not known are -1.
+// PartitionStatus is what is known of one mirror partition.
 type PartitionStatus struct {
-	Partition              int32
-	State                  State
-	Reason                 string // why FAILED, what it waits for, or progress; empty when all is well
-	SourceHighWatermark    int64
-	SourceLastStableOffset int64
-	// SourceAge is how old what is said of the source is, -1 if nothing is.
-	SourceAge time.Duration
-	// DestinationEnd is the destination's log end offset.
-	DestinationEnd int64
-	// LastMirrored is the offset after the last mirrored record, the fence not counted; 0 = nothing mirrored.
-	LastMirrored     int64
-	RecordsPerSecond float64
+	replication.Status
 	// Stop is there once the partition is STOPPED.
 	Stop *PartitionStop
-}
-
-// Lag is source high watermark less destination end, -1 if either is not known, never below 0.
-func (p PartitionStatus) Lag() int64 {
-	if p.SourceHighWatermark < 0 || p.DestinationEnd < 0 {
-		return -1
-	}
-	return max(0, p.SourceHighWatermark-p.DestinationEnd)
 }
 
 // StateUpdate is one partition of WriteMirrorStates.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -98,8 +99,8 @@ func (t *topicRun) failbackStep(ctx context.Context, rec store.Topic) error {
 type failbackLook struct {
 	plan   topicPlan
 	peer   *peer
-	origin TopicID      // see store.Topic.OriginID
-	found  clusterTopic // at the destination
+	origin TopicID       // see store.Topic.OriginID
+	found  cluster.Topic // at the destination
 }
 
 // look makes sure that the source is there, is the right one, and does not come from here; and that the topic is claimed.
@@ -133,7 +134,7 @@ func (t *topicRun) look(ctx context.Context, rec store.Topic) (l failbackLook, e
 	if why := t.run.loop(t.name, l.peer, here); why != "" {
 		return l, errors.New(why)
 	}
-	if l.found, err = t.m.destinationTopic(ctx, t.name); err == nil && !l.found.missing() {
+	if l.found, err = t.m.destinationTopic(ctx, t.name); err == nil && !l.found.Missing() {
 		err = l.found.Err
 	}
 	return l, err
@@ -141,7 +142,7 @@ func (t *topicRun) look(ctx context.Context, rec store.Topic) (l failbackLook, e
 
 // check compares both logs and decides.
 func (t *topicRun) check(ctx context.Context, rec store.Topic, l failbackLook) error {
-	if l.found.missing() {
+	if l.found.Missing() {
 		return t.toPhase(ctx, rec, func(now *store.Topic) { now.Failback, now.DestinationID = nil, TopicID{} })
 	}
 	fb := rec.Failback
@@ -367,9 +368,9 @@ func (m *Manager) LastMirrored(ctx context.Context, mirror string) ([]TopicDescr
 			names = append(names, t.Name)
 		}
 	}
-	found := make(map[string]clusterTopic, len(names))
+	found := make(map[string]cluster.Topic, len(names))
 	for chunk := range slices.Chunk(names, 1000) {
-		some, _, err := describeTopics(ctx, m.cfg.Destination, chunk...)
+		some, _, err := cluster.DescribeTopics(ctx, m.cfg.Destination, chunk...)
 		if err != nil {
 			return nil, clusterTrouble(err)
 		}

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -57,14 +57,17 @@ func (c comparison) fits() bool {
 	return len(c.parts) <= int(c.partitions)
 }
 
+// tailsAtOnce is how many partitions are compared at one time.
+const tailsAtOnce = 4
+
 // compare compares the logs of a topic.
 func (r *mirrorRun) compare(ctx context.Context, topic string, fb *store.Failback, l failbackLook) (comparison, error) {
 	c := comparison{parts: make([]standing, l.found.Partitions), partitions: l.plan.partitions}
-	starts, ends, err := logRanges(ctx, r.m.cfg.Destination, topic, l.found.Partitions)
+	starts, ends, err := cluster.LogRanges(ctx, r.m.cfg.Destination, topic, l.found.Partitions)
 	if err != nil {
 		return c, fmt.Errorf("destination: %w", err)
 	}
-	_, sourceEnds, err := logRanges(ctx, r.source, topic, l.plan.partitions)
+	_, sourceEnds, err := cluster.LogRanges(ctx, r.source, topic, l.plan.partitions)
 	if err != nil {
 		return c, fmt.Errorf("source: %w", err)
 	}
@@ -75,20 +78,22 @@ func (r *mirrorRun) compare(ctx context.Context, topic string, fb *store.Failbac
 	c.told, c.why = len(told) > 0, why
 	own := r.ownOffsets(topic, fb, l)
 	var group errgroup.Group
-	group.SetLimit(tailSlots)
+	group.SetLimit(tailsAtOnce)
 	for p := range c.parts {
 		s := &c.parts[p]
 		*s = standing{start: starts[p], end: ends[p]}
 		if p < len(sourceEnds) {
 			s.agreed = max(told[int32(p)], own[int32(p)])
-			group.Go(func() error { return r.confirm(ctx, partitionKey{topic, int32(p)}, s, sourceEnds[p]) })
+			group.Go(func() error {
+				return r.confirm(ctx, cluster.TopicPartition{Topic: topic, Partition: int32(p)}, s, sourceEnds[p])
+			})
 		}
 	}
 	return c, group.Wait()
 }
 
 // confirm asks the logs about the offset that was said.
-func (r *mirrorRun) confirm(ctx context.Context, key partitionKey, s *standing, sourceEnd int64) error {
+func (r *mirrorRun) confirm(ctx context.Context, key cluster.TopicPartition, s *standing, sourceEnd int64) error {
 	if s.agreed > sourceEnd {
 		s.conflict = fmt.Sprintf("the source's log ends at %d, though it had everything up to %d", sourceEnd, s.agreed)
 		s.agreed = sourceEnd
@@ -102,42 +107,39 @@ func (r *mirrorRun) confirm(ctx context.Context, key partitionKey, s *standing, 
 
 // differs compares the last record before an offset, which both sides should have. "" if it is the same, or if one side does
 // not have it any more.
-func (r *mirrorRun) differs(ctx context.Context, key partitionKey, before int64) (string, error) {
+func (r *mirrorRun) differs(ctx context.Context, key cluster.TopicPartition, before int64) (string, error) {
 	if before == 0 {
 		return "", nil
 	}
-	ours, err := destinationTails{r.m.cfg.Destination}.read(ctx, key, r.m.producersOf(key.topic), before)
-	if err != nil {
-		return "", fmt.Errorf("destination: reading the last records of %s-%d before offset %d: %w", key.topic, key.partition, before, err)
+	leader, err := cluster.LeaderNow(ctx, r.m.cfg.Destination, key)
+	var ours cluster.Tail
+	if err == nil {
+		ours, err = cluster.ReadTail(ctx, r.m.cfg.Destination, leader, key, r.m.producersOf(key.Topic), before)
 	}
-	ours.cut(before)
-	at, some := ours.last()
+	if err != nil {
+		return "", fmt.Errorf("destination: reading the last records of %s-%d before offset %d: %w", key.Topic, key.Partition, before, err)
+	}
+	ours.Cut(before)
+	at, some := ours.Last()
 	if !some {
 		return "", nil
 	}
-	leader, err := destinationTails{r.source}.leader(ctx, key)
+	leader, err = cluster.LeaderNow(ctx, r.source, key)
 	if err != nil {
-		return "", fmt.Errorf("source: leader of %s-%d: %w", key.topic, key.partition, err)
+		return "", fmt.Errorf("source: leader of %s-%d: %w", key.Topic, key.Partition, err)
 	}
-	theirs, err := fetchOnce(ctx, r.source.Broker(int(leader.broker)), key, leader.epoch, at)
+	theirs, err := cluster.FetchOnce(ctx, r.source.Broker(int(leader.Broker)), key, leader.Epoch, at)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("source: reading offset %d of %s-%d: %w", at, key.topic, key.partition, err)
+		return "", fmt.Errorf("source: reading offset %d of %s-%d: %w", at, key.Topic, key.Partition, err)
 	}
-	verdict, err := ours.compare(theirs.RecordBatches)
-	if err != nil || verdict.differs == "" {
+	verdict, err := ours.Compare(theirs.RecordBatches)
+	if err != nil || verdict.Differs == "" {
 		return "", err
 	}
-	return fmt.Sprintf("offset %d holds another record at the source (%s)", verdict.offset, verdict.differs), nil
-}
-
-// cut forgets the records from an offset on.
-func (t *logTail) cut(end int64) {
-	for n := len(t.records); n > 0 && t.records[n-1].offset >= end; n-- {
-		t.records = t.records[:n-1]
-	}
+	return fmt.Sprintf("offset %d holds another record at the source (%s)", verdict.Offset, verdict.Differs), nil
 }
 
 // producersOf are all producer IDs that ever mirrored into a topic.
@@ -153,29 +155,6 @@ func (m *Manager) producersOf(topic string) (ids []int64) {
 		}
 	}
 	return ids
-}
-
-// logRanges returns the starts and ends of a topic's logs; all of them or an error.
-func logRanges(ctx context.Context, client *kgo.Client, topic string, partitions int32) (starts, ends []int64, err error) {
-	listed := func(timestamp int64) ([]int64, error) {
-		offsets, err := allOffsets(ctx, client, map[string]int32{topic: partitions}, timestamp)
-		if err != nil {
-			return nil, fmt.Errorf("ask for the offsets of topic %s: %w", topic, err)
-		}
-		all := make([]int64, partitions)
-		for p := range partitions {
-			offset, ok := offsets[topicPartition{topic, p}]
-			if !ok {
-				return nil, fmt.Errorf("the offsets of %s-%d are not known: %w", topic, p, kerr.LeaderNotAvailable)
-			}
-			all[p] = offset
-		}
-		return all, nil
-	}
-	if starts, err = listed(startOffset); err == nil {
-		ends, err = listed(endOffset)
-	}
-	return starts, ends, err
 }
 
 // toldBySource asks the source's gateway up to where its topic was mirrored from here, by partition; else why it is not known.

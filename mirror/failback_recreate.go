@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -49,7 +50,7 @@ func (t *topicRun) startSaving(ctx context.Context, rec store.Topic, l failbackL
 
 // ownSettings are the settings of the destination topic that do not come from the source, and are not held.
 func (t *topicRun) ownSettings(ctx context.Context, plan topicPlan) (map[string]string, error) {
-	configs, err := topicConfig(ctx, t.m.cfg.Destination, t.name)
+	configs, err := cluster.TopicConfig(ctx, t.m.cfg.Destination, t.name)
 	if err != nil {
 		return nil, fmt.Errorf("settings of the destination topic %s: %w", t.name, lacksRight(err, alterConfigsRight, t.name))
 	}
@@ -66,7 +67,7 @@ func (t *topicRun) ownSettings(ctx context.Context, plan topicPlan) (map[string]
 // deleteOld deletes the destination topic, if all is as it was when everything was saved.
 func (t *topicRun) deleteOld(ctx context.Context, rec store.Topic, l failbackLook) error {
 	fb := rec.Failback
-	if l.found.missing() || l.found.ID != fb.TopicID { // by a try that could not note it any more
+	if l.found.Missing() || l.found.ID != fb.TopicID { // by a try that could not note it any more
 		return t.oldDeleted(ctx, rec)
 	}
 	back := func(phase store.FailbackPhase) error {
@@ -86,7 +87,7 @@ func (t *topicRun) deleteOld(ctx context.Context, rec store.Topic, l failbackLoo
 			return back(store.FailbackSaving)
 		}
 	}
-	_, sourceEnds, err := logRanges(ctx, t.run.source, t.name, l.plan.partitions)
+	_, sourceEnds, err := cluster.LogRanges(ctx, t.run.source, t.name, l.plan.partitions)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
@@ -103,7 +104,7 @@ func (t *topicRun) deleteOld(ctx context.Context, rec store.Topic, l failbackLoo
 
 // oldDeleted notes that the topic that diverged is no more.
 func (t *topicRun) oldDeleted(ctx context.Context, rec store.Topic) error {
-	t.log.Warn("the destination topic was deleted, and will be made anew", zap.String("id", idString(rec.Failback.TopicID)))
+	t.log.Warn("the destination topic was deleted, and will be made anew", zap.String("id", cluster.IDString(rec.Failback.TopicID)))
 	return t.toPhase(ctx, rec, func(now *store.Topic) {
 		now.Failback, now.DestinationID = rec.Failback.In(store.FailbackCreating), TopicID{}
 	})
@@ -131,7 +132,7 @@ func (m *Manager) deleteTopic(ctx context.Context, name string, id TopicID) erro
 	defer tick.Stop()
 	for {
 		found, err := m.destinationTopic(ctx, name)
-		if err == nil && (found.missing() || found.Err == nil && found.ID != id) {
+		if err == nil && (found.Missing() || found.Err == nil && found.ID != id) {
 			return nil
 		}
 		select {

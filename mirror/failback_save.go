@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/mirrorgate/mirrorgate/store"
 )
@@ -68,10 +69,10 @@ func (t *topicRun) save(ctx context.Context, rec store.Topic, l failbackLook) er
 // unchanged reports whether the destination topic is the one that the record says, and ends where it says.
 func (t *topicRun) unchanged(ctx context.Context, rec store.Topic, l failbackLook) (bool, error) {
 	fb := rec.Failback
-	if l.found.missing() || l.found.ID != fb.TopicID || int(l.found.Partitions) != len(fb.End) {
+	if l.found.Missing() || l.found.ID != fb.TopicID || int(l.found.Partitions) != len(fb.End) {
 		return false, nil
 	}
-	_, ends, err := logRanges(ctx, t.m.cfg.Destination, t.name, l.found.Partitions)
+	_, ends, err := cluster.LogRanges(ctx, t.m.cfg.Destination, t.name, l.found.Partitions)
 	if err != nil {
 		return false, err
 	}
@@ -95,7 +96,7 @@ func (t *topicRun) anythingToSave(ctx context.Context, fb *store.Failback) (bool
 }
 
 func (t *topicRun) saveAll(ctx context.Context, fb *store.Failback) (TopicID, error) {
-	s := saver{t: t, fb: fb, to: t.name + savedSuffix, id: idString(fb.TopicID)}
+	s := saver{t: t, fb: fb, to: t.name + savedSuffix, id: cluster.IDString(fb.TopicID)}
 	savedID, err := s.makeTopic(ctx)
 	if err != nil {
 		return savedID, err
@@ -142,7 +143,7 @@ func (s *saver) makeTopic(ctx context.Context) (TopicID, error) {
 	switch {
 	case err != nil:
 		return TopicID{}, err
-	case found.missing():
+	case found.Missing():
 		id, err := m.createTopic(ctx, s.to, topicPlan{partitions: partitions, replicas: s.fb.Replicas, configs: configs}, false)
 		if err != nil {
 			return TopicID{}, fmt.Errorf("create topic %s, to save records: %w", s.to, err)
@@ -165,7 +166,7 @@ func (s *saver) awaitLeaders(ctx context.Context, partitions int32) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		_, _, err := logRanges(ctx, s.t.m.cfg.Destination, s.to, partitions)
+		_, _, err := cluster.LogRanges(ctx, s.t.m.cfg.Destination, s.to, partitions)
 		if err == nil {
 			return nil
 		}
@@ -239,15 +240,15 @@ func (s *saver) copy(p int32, r recordbatch.Record) *kgo.Record {
 // firstMissing reads what is saved of a partition and compares it with the topic. It returns the offset of the first record that
 // is not there, -1 if all are, and then how many there are.
 func (s *saver) firstMissing(ctx context.Context, p int32) (offset, count int64, err error) {
-	starts, ends, err := logRanges(ctx, s.t.m.cfg.Destination, s.to, p+1)
+	starts, ends, err := cluster.LogRanges(ctx, s.t.m.cfg.Destination, s.to, p+1)
 	if err != nil {
 		return -1, 0, err
 	}
 	next, stop := iter.Pull2(s.t.recordsOf(ctx, p, s.fb.Own[p], s.fb.End[p]))
 	defer stop()
 	want, err, some := next()
-	saved := logScan{client: s.t.m.cfg.Destination, key: partitionKey{s.to, p}, from: starts[p], to: ends[p]}
-	for have, err2 := range saved.records(ctx) {
+	saved := cluster.Scan{Client: s.t.m.cfg.Destination, Partition: cluster.TopicPartition{Topic: s.to, Partition: p}, From: starts[p], To: ends[p]}
+	for have, err2 := range saved.Records(ctx) {
 		switch {
 		case err != nil || err2 != nil:
 			return -1, 0, firstOf(err, err2)
@@ -305,4 +306,13 @@ func firstOf(errs ...error) error {
 		}
 	}
 	return nil
+}
+
+// recordsOf reads what clients would get of a range of the topic at the destination.
+func (t *topicRun) recordsOf(ctx context.Context, partition int32, from, to int64) iter.Seq2[recordbatch.Record, error] {
+	scan := cluster.Scan{
+		Client: t.m.cfg.Destination, Partition: cluster.TopicPartition{Topic: t.name, Partition: partition}, From: from, To: to,
+		IsFiller: func(batch []byte) bool { return recordbatch.IsFiller(batch, t.m.Topics().IsProducer) },
+	}
+	return scan.Records(ctx)
 }

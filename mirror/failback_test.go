@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -41,10 +42,10 @@ func (w *world) contents(topic string, partitions int32) map[int32][]string {
 	w.t.Helper()
 	contents := make(map[int32][]string)
 	for p := range partitions {
-		_, ends, err := logRanges(w.context(), w.client, topic, partitions)
+		_, ends, err := cluster.LogRanges(w.context(), w.client, topic, partitions)
 		require.NoError(w.t, err)
-		scan := logScan{client: w.client, key: partitionKey{topic, p}, to: ends[p]}
-		for r, err := range scan.records(w.context()) {
+		scan := cluster.Scan{Client: w.client, Partition: cluster.TopicPartition{Topic: topic, Partition: p}, To: ends[p]}
+		for r, err := range scan.Records(w.context()) {
 			require.NoError(w.t, err)
 			headers := r.Headers
 			if n := len(headers); n > 0 && string(headers[n-1].Key) == divergedHeader {
@@ -165,7 +166,7 @@ func recreateWithCrash(t *testing.T, kind string, after int) (finished bool) {
 	}
 	mirroring := func() bool { rec, ok := w.state.Topic("m", "t"); return ok && State(rec.State) == Mirroring }
 
-	if found := w.atDestination("t"); found.missing() || found.ID != old {
+	if found := w.atDestination("t"); found.Missing() || found.ID != old {
 		require.Equal(t, want, w.contents("t"+savedSuffix, 3), "deleted, but not saved")
 	}
 	w.m = w.manager()
@@ -280,7 +281,7 @@ func TestDivergedTopicWaits(t *testing.T) {
 	// As if the check had let it pass: it is found in the second look.
 	require.NoError(t, w.state.UpdateTopic(w.context(), "m", long, func(*store.Topic) (*store.Topic, error) {
 		found := w.atDestination(long)
-		src, _, err := describeTopics(w.context(), w.connect(w.source), long)
+		src, _, err := cluster.DescribeTopics(w.context(), w.connect(w.source), long)
 		return &store.Topic{
 			Mirror: "m", Name: long, ProducerID: 77, Partitions: 1, SourceID: src[long].ID, OriginID: src[long].ID, DestinationID: found.ID,
 			Failback: &store.Failback{Phase: store.FailbackCheck, TopicID: found.ID},
@@ -331,9 +332,9 @@ func TestSavingIsCompleted(t *testing.T) {
 			w.makeTopic(w.admin, "t"+savedSuffix, 1)
 			earlier := w.connect(w.destination, kgo.DefaultProduceTopic("t"+savedSuffix))
 			var all []*kgo.Record
-			scan := logScan{client: w.client, key: partitionKey{"t", 0}, to: 10}
-			s := saver{to: "t" + savedSuffix, id: idString(old)}
-			for r, err := range scan.records(w.context()) {
+			scan := cluster.Scan{Client: w.client, Partition: cluster.TopicPartition{Topic: "t", Partition: 0}, To: 10}
+			s := saver{to: "t" + savedSuffix, id: cluster.IDString(old)}
+			for r, err := range scan.Records(w.context()) {
 				require.NoError(t, err)
 				all = append(all, s.copy(0, r))
 			}
@@ -344,7 +345,7 @@ func TestSavingIsCompleted(t *testing.T) {
 				}
 				require.NoError(t, earlier.ProduceSync(w.context(), &saved).FirstErr())
 				if tt.others {
-					header := kgo.RecordHeader{Key: divergedHeader, Value: []byte(idString(TopicID{9}) + "/2")}
+					header := kgo.RecordHeader{Key: divergedHeader, Value: []byte(cluster.IDString(TopicID{9}) + "/2")}
 					require.NoError(t, earlier.ProduceSync(w.context(), kgo.StringRecord("x"), &kgo.Record{Headers: []kgo.RecordHeader{header}}).FirstErr())
 				}
 			}
@@ -356,10 +357,10 @@ func TestSavingIsCompleted(t *testing.T) {
 			}
 			w.eventually(func() bool { rec, _ := w.state.Topic("m", "t"); return State(rec.State) == Mirroring }, "made anew")
 			found := make(map[int64]bool)
-			_, ends, err := logRanges(w.context(), w.client, "t"+savedSuffix, 1)
+			_, ends, err := cluster.LogRanges(w.context(), w.client, "t"+savedSuffix, 1)
 			require.NoError(t, err)
-			saved := logScan{client: w.client, key: partitionKey{"t" + savedSuffix, 0}, to: ends[0]}
-			for r, err := range saved.records(w.context()) {
+			saved := cluster.Scan{Client: w.client, Partition: cluster.TopicPartition{Topic: "t" + savedSuffix, Partition: 0}, To: ends[0]}
+			for r, err := range saved.Records(w.context()) {
 				require.NoError(t, err)
 				if offset := s.savedOffset(r); offset >= 0 {
 					found[offset] = true

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 )
 
 // groupSync copies the committed offsets of consumer groups. Offsets are equal on both sides, so they are copied as they
@@ -34,9 +36,9 @@ type groupSync struct {
 	busy chan struct{}
 
 	mu      sync.Mutex
-	next    *groupRound                         // the sync that waits to be run for final; guarded by mu
-	rounds  bool                                // runRounds is running; guarded by mu
-	written map[string]map[topicPartition]int64 // what was committed here, by group; guarded by mu
+	next    *groupRound                                 // the sync that waits to be run for final; guarded by mu
+	rounds  bool                                        // runRounds is running; guarded by mu
+	written map[string]map[cluster.TopicPartition]int64 // what was committed here, by group; guarded by mu
 }
 
 // groupRound is one sync that several stopping topics wait for.
@@ -49,14 +51,16 @@ const (
 )
 
 func newGroupSync(run *mirrorRun) *groupSync {
-	return &groupSync{run: run, busy: make(chan struct{}, 1), written: make(map[string]map[topicPartition]int64)}
+	return &groupSync{run: run, busy: make(chan struct{}, 1), written: make(map[string]map[cluster.TopicPartition]int64)}
 }
 
 // logRange is where a destination partition starts and where its mirrored part ends.
 type logRange struct{ start, end int64 }
 
 // clampOffset is the rule for what the destination gets.
-func clampOffset(committed int64, r logRange) int64 { return max(r.start, min(committed, r.end)) }
+func clampOffset(ReadCommitted int64, r logRange) int64 {
+	return max(r.start, min(ReadCommitted, r.end))
+}
 
 // cycle syncs all groups for all topics of the mirror that are not STOPPED. Trouble is reported; the next cycle tries again.
 func (g *groupSync) cycle(ctx context.Context) {
@@ -226,9 +230,9 @@ const (
 
 // ranges asks for the starts and ends of the destination logs. A partition that is not known at the moment is left for
 // the next cycle.
-func (g *groupSync) ranges(ctx context.Context, topics []string) (map[topicPartition]logRange, error) {
+func (g *groupSync) ranges(ctx context.Context, topics []string) (map[cluster.TopicPartition]logRange, error) {
 	client := g.run.m.cfg.Destination
-	found, _, err := describeTopics(ctx, client, topics...)
+	found, _, err := cluster.DescribeTopics(ctx, client, topics...)
 	if err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
@@ -236,22 +240,22 @@ func (g *groupSync) ranges(ctx context.Context, topics []string) (map[topicParti
 	for name, topic := range found {
 		partitions[name] = topic.Partitions
 	}
-	starts, err := allOffsets(ctx, client, partitions, startOffset)
+	starts, err := cluster.AllOffsets(ctx, client, partitions, cluster.Earliest)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the log starts of the destination: %w", err)
 	}
-	ends, err := allOffsets(ctx, client, partitions, endOffset)
+	ends, err := cluster.AllOffsets(ctx, client, partitions, cluster.Latest)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the log ends of the destination: %w", err)
 	}
-	ranges := make(map[topicPartition]logRange, len(ends))
+	ranges := make(map[cluster.TopicPartition]logRange, len(ends))
 	for tp, end := range ends {
 		start, ok := starts[tp]
 		if !ok {
 			continue
 		}
 		// Once a partition is fenced, its log ends with the fence, which is not a record of the source.
-		if part, ok := g.run.m.records.Partition(g.run.name, tp.topic, tp.partition); ok && State(part.State) == Stopped && part.LastMirrored >= 0 {
+		if part, ok := g.run.m.records.Partition(g.run.name, tp.Topic, tp.Partition); ok && State(part.State) == Stopped && part.LastMirrored >= 0 {
 			end = min(end, part.LastMirrored)
 		}
 		ranges[tp] = logRange{start, end}
@@ -261,8 +265,8 @@ func (g *groupSync) ranges(ctx context.Context, topics []string) (map[topicParti
 
 // syncGroups does one batch of groups. Reasons to skip a group are added to skipped.
 func (g *groupSync) syncGroups(ctx context.Context, source, destination *kadm.Client, names []string,
-	ranges map[topicPartition]logRange, skipped map[string]string,
-) (committed int, err error) {
+	ranges map[cluster.TopicPartition]logRange, skipped map[string]string,
+) (ReadCommitted int, err error) {
 	have := source.FetchManyOffsets(ctx, names...)
 	if err := g.run.sameCluster(ctx); err != nil {
 		return 0, err
@@ -296,10 +300,10 @@ func (g *groupSync) syncGroups(ctx context.Context, source, destination *kadm.Cl
 }
 
 // wantedOffsets are the source's offsets of a group in the mirrored topics, clamped.
-func wantedOffsets(group kadm.FetchOffsetsResponse, ranges map[topicPartition]logRange) kadm.Offsets {
+func wantedOffsets(group kadm.FetchOffsetsResponse, ranges map[cluster.TopicPartition]logRange) kadm.Offsets {
 	wanted := make(kadm.Offsets)
 	group.Fetched.Each(func(o kadm.OffsetResponse) {
-		r, ok := ranges[topicPartition{o.Topic, o.Partition}]
+		r, ok := ranges[cluster.TopicPartition{Topic: o.Topic, Partition: o.Partition}]
 		if !ok || o.Err != nil || o.At < 0 { // -1: nothing is committed
 			return
 		}
@@ -321,7 +325,7 @@ func (g *groupSync) keepNews(name string, wanted kadm.Offsets, present kadm.Offs
 			if !ok || now.At < 0 && now.Err == nil {
 				continue // none yet
 			}
-			ours, known := g.written[name][topicPartition{topic, partition}]
+			ours, known := g.written[name][cluster.TopicPartition{Topic: topic, Partition: partition}]
 			switch {
 			case now.Err == nil && now.At < want.At:
 				continue
@@ -340,7 +344,7 @@ func (g *groupSync) keepNews(name string, wanted kadm.Offsets, present kadm.Offs
 }
 
 // commit commits for many groups at a time; the protocol has one request a group.
-func (g *groupSync) commit(ctx context.Context, destination *kadm.Client, commits map[string]kadm.Offsets, skipped map[string]string) (committed int, err error) {
+func (g *groupSync) commit(ctx context.Context, destination *kadm.Client, commits map[string]kadm.Offsets, skipped map[string]string) (ReadCommitted int, err error) {
 	var mu sync.Mutex // guards committed and skipped
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(commitsAtOnce)
@@ -354,7 +358,7 @@ func (g *groupSync) commit(ctx context.Context, destination *kadm.Client, commit
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				committed++
+				ReadCommitted++
 			case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.StaleMemberEpoch), errors.Is(err, kerr.IllegalGeneration):
 				skipped[name] = membersReason
 			case ctx.Err() == nil:
@@ -364,14 +368,14 @@ func (g *groupSync) commit(ctx context.Context, destination *kadm.Client, commit
 			return ctx.Err()
 		})
 	}
-	return committed, group.Wait()
+	return ReadCommitted, group.Wait()
 }
 
 // noteWritten remembers what was committed, and returns the first error.
 func (g *groupSync) noteWritten(name string, results kadm.OffsetResponses) (err error) {
 	results.Each(func(r kadm.OffsetResponse) {
 		if r.Err == nil {
-			g.remember(name, topicPartition{r.Topic, r.Partition}, r.At)
+			g.remember(name, cluster.TopicPartition{Topic: r.Topic, Partition: r.Partition}, r.At)
 		} else if err == nil {
 			err = r.Err
 		}
@@ -380,11 +384,11 @@ func (g *groupSync) noteWritten(name string, results kadm.OffsetResponses) (err 
 }
 
 // remember keeps that an offset of a group was written here.
-func (g *groupSync) remember(group string, tp topicPartition, at int64) {
+func (g *groupSync) remember(group string, tp cluster.TopicPartition, at int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.written[group] == nil {
-		g.written[group] = make(map[topicPartition]int64)
+		g.written[group] = make(map[cluster.TopicPartition]int64)
 	}
 	g.written[group][tp] = at
 }

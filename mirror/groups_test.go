@@ -17,7 +17,7 @@ import (
 )
 
 func TestClampOffset(t *testing.T) {
-	for _, tt := range []struct{ committed, start, end, want int64 }{
+	for _, tt := range []struct{ ReadCommitted, start, end, want int64 }{
 		{5, 0, 10, 5},
 		{5, 0, 3, 3},  // the destination lags
 		{5, 7, 10, 7}, // retention was quicker at the destination
@@ -27,7 +27,7 @@ func TestClampOffset(t *testing.T) {
 		{12, 7, 7, 7}, // retention removed all
 		{3, 5, 8, 5}, {6, 5, 8, 6}, {9, 5, 8, 8}, {8, 5, 8, 8},
 	} {
-		require.Equal(t, tt.want, clampOffset(tt.committed, logRange{tt.start, tt.end}), "%+v", tt)
+		require.Equal(t, tt.want, clampOffset(tt.ReadCommitted, logRange{tt.start, tt.end}), "%+v", tt)
 	}
 }
 

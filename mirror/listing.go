@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -55,10 +56,10 @@ func (m *Manager) describeTopic(rec store.Topic, run *mirrorRun) TopicDescriptio
 		}
 	}
 	for p := range rec.Partitions {
-		status := PartitionStatus{
+		status := PartitionStatus{Status: replication.Status{
 			Partition: p, State: State(rec.State), SourceHighWatermark: -1, SourceLastStableOffset: -1,
 			DestinationEnd: -1, LastMirrored: -1, SourceAge: -1,
-		}
+		}}
 		part, ok := records[p]
 		if ok {
 			status.State, status.Reason, status.LastMirrored = State(part.State), part.Reason, part.LastMirrored
@@ -70,7 +71,7 @@ func (m *Manager) describeTopic(rec store.Topic, run *mirrorRun) TopicDescriptio
 		// What was decided for good counts more than what the replication still knows.
 		if run != nil && status.State != Stopped && status.State != Paused {
 			if live, ok := run.replication.Status(rec.Name, p); ok {
-				status = mergeStatus(status, live)
+				status.Status = mergeStatus(status.Status, live)
 			}
 		}
 		if status.Reason == "" && (status.State != Stopped || State(rec.State) == Stopping) { // fenced, but not writable yet
@@ -94,7 +95,7 @@ func withRecorded(status PartitionStatus, part store.Partition, now time.Time) P
 
 // mergeStatus adds the live figures to what is recorded. FAILED and STOPPING are recorded before the replication shows
 // them; it is the other way round where a try goes on.
-func mergeStatus(recorded, live PartitionStatus) PartitionStatus {
+func mergeStatus(recorded, live replication.Status) replication.Status {
 	live.Partition = recorded.Partition
 	if live.SourceHighWatermark < 0 || live.SourceAge < 0 {
 		live.SourceHighWatermark, live.SourceAge = recorded.SourceHighWatermark, recorded.SourceAge

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -31,11 +32,11 @@ import (
 
 // Replication copies the partitions of one mirror. *Replicator implements it; its methods document the contract.
 type Replication interface {
-	Start(PartitionSpec)
-	Stop(ctx context.Context, spec PartitionSpec) (lastMirrored int64, err error)
+	Start(replication.PartitionSpec)
+	Stop(ctx context.Context, spec replication.PartitionSpec) (lastMirrored int64, err error)
 	Drop(topic string, partition int32)
 	StartNoted(topic string, partition int32, start int64)
-	Status(topic string, partition int32) (PartitionStatus, bool)
+	Status(topic string, partition int32) (replication.Status, bool)
 	Throttle(bytesPerSecond int64)
 	Close()
 }
@@ -54,7 +55,7 @@ type ManagerConfig struct {
 	// ConnectSource makes a client of a source cluster, with further options, without contacting it. nil: from Config.Source.
 	ConnectSource func(config Config, opts ...kgo.Opt) (*kgo.Client, error)
 	// Replicate makes the Replication of one mirror.
-	Replicate func(mirror string, config Config, source *kgo.Client, events Events) (Replication, error)
+	Replicate func(mirror string, config Config, source *kgo.Client, events replication.Events) (Replication, error)
 
 	// MissingFor is how long a destination topic must not be found before it counts as deleted; 0 = 15 s.
 	MissingFor time.Duration

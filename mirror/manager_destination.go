@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -65,7 +66,7 @@ func (p topicPlan) synced() []string {
 
 // plan reads topics at the source.
 func (r *mirrorRun) plan(ctx context.Context, names ...string) (map[string]topicPlan, error) {
-	topics, _, err := describeTopics(ctx, r.source, names...)
+	topics, _, err := cluster.DescribeTopics(ctx, r.source, names...)
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
@@ -79,7 +80,7 @@ func (r *mirrorRun) plan(ctx context.Context, names ...string) (map[string]topic
 			present = append(present, name)
 		}
 	}
-	configs, err := topicConfigs(ctx, r.source, present)
+	configs, err := cluster.TopicConfigs(ctx, r.source, present)
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
@@ -124,10 +125,10 @@ func (c Config) destinationConfigs(source []kadm.Config) (configs, restore map[s
 }
 
 // destinationTopic looks up one topic of the destination.
-func (m *Manager) destinationTopic(ctx context.Context, name string) (clusterTopic, error) {
-	topics, _, err := describeTopics(ctx, m.cfg.Destination, name)
+func (m *Manager) destinationTopic(ctx context.Context, name string) (cluster.Topic, error) {
+	topics, _, err := cluster.DescribeTopics(ctx, m.cfg.Destination, name)
 	if err != nil {
-		return clusterTopic{}, fmt.Errorf("destination: %w", err)
+		return cluster.Topic{}, fmt.Errorf("destination: %w", err)
 	}
 	topic := topics[name]
 	topic.Err = lacksRight(topic.Err, "DESCRIBE on topic %s at the destination", name)
@@ -140,7 +141,7 @@ func (m *Manager) makeDestination(ctx context.Context, name string, plan topicPl
 	if err != nil {
 		return TopicID{}, err
 	}
-	if found.missing() {
+	if found.Missing() {
 		id, err := m.createTopic(ctx, name, plan, false)
 		if err != nil {
 			return TopicID{}, fmt.Errorf("create the destination topic: %w", err)
@@ -165,17 +166,17 @@ func (m *Manager) makeDestination(ctx context.Context, name string, plan topicPl
 }
 
 // adoptable refuses a destination topic that cannot become the mirror of an empty log.
-func (m *Manager) adoptable(ctx context.Context, name string, plan topicPlan, found clusterTopic) error {
+func (m *Manager) adoptable(ctx context.Context, name string, plan topicPlan, found cluster.Topic) error {
 	if found.Partitions > plan.partitions {
 		return Refuse(kerr.TopicAlreadyExists, "topic %s exists at the destination with %d partitions, more than the %d of the source; delete it first",
 			name, found.Partitions, plan.partitions)
 	}
-	ends, err := allOffsets(ctx, m.cfg.Destination, map[string]int32{name: found.Partitions}, endOffset)
+	ends, err := cluster.AllOffsets(ctx, m.cfg.Destination, map[string]int32{name: found.Partitions}, cluster.Latest)
 	if err != nil {
 		return fmt.Errorf("destination: ask for the ends of topic %s: %w", name, err)
 	}
 	for p := range found.Partitions {
-		end, ok := ends[topicPartition{name, p}]
+		end, ok := ends[cluster.TopicPartition{Topic: name, Partition: p}]
 		if !ok {
 			return fmt.Errorf("destination: the end of %s-%d is not known: %w", name, p, kerr.LeaderNotAvailable)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -18,14 +19,14 @@ func TestSourceEpochsAreRecorded(t *testing.T) {
 	require.Equal(t, "source-cluster", w.replication("m").runs()["t-0"].SourceClusterID)
 	require.Empty(t, w.replication("m").runs()["t-0"].SourceEpochs.Epochs)
 	for p := range int32(2) {
-		w.replication("m").events.SourceEpochs("t", p, SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 3}}, End: 10})
+		w.replication("m").events.SourceEpochs("t", p, replication.SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 3}}, End: 10})
 	}
-	last := SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 3}, {Epoch: 4, Start: 10}}, End: 20}
+	last := replication.SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 3}, {Epoch: 4, Start: 10}}, End: 20}
 	w.replication("m").events.SourceEpochs("t", 1, last)
 	w.replication("m").events.SourceEpochs("unknown", 1, last)
-	recorded := func(p int32) SourceEpochs {
+	recorded := func(p int32) replication.SourceEpochs {
 		rec, _ := w.state.Partition("m", "t", p)
-		return SourceEpochs{Epochs: rec.SourceEpochs, End: rec.SourceEpochsEnd}
+		return replication.SourceEpochs{Epochs: rec.SourceEpochs, End: rec.SourceEpochsEnd}
 	}
 	w.eventually(func() bool { return recorded(0).End == 10 && recorded(1).End == 20 }, "recorded")
 	require.Equal(t, last, recorded(1))

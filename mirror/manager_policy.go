@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -53,7 +54,7 @@ func (m *Manager) shape(ctx context.Context, name string) (topicShape, error) {
 }
 
 func (m *Manager) shapeNow(ctx context.Context, name string) (topicShape, error) {
-	configs, err := topicConfig(ctx, m.cfg.Destination, name)
+	configs, err := cluster.TopicConfig(ctx, m.cfg.Destination, name)
 	if err != nil {
 		return topicShape{}, fmt.Errorf("settings of the destination topic %s: %w", name, lacksRight(err, alterConfigsRight, name))
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -65,7 +67,7 @@ func newMirrorRun(m *Manager, rec store.Mirror) (*mirrorRun, error) {
 	run.current.Store(&config)
 	run.report = newSyncReport(rec.Name, run.log, m.metrics)
 	run.groups = newGroupSync(run)
-	run.replication, err = m.cfg.Replicate(rec.Name, config, source, Events{
+	run.replication, err = m.cfg.Replicate(rec.Name, config, source, replication.Events{
 		StateChanged:     run.stateChanged,
 		SourcePartitions: run.sourcePartitions,
 		SourceEpochs:     run.sourceEpochs,
@@ -164,7 +166,7 @@ func (r *mirrorRun) topic(name string) *topicRun {
 	return r.topics[name]
 }
 
-func (r *mirrorRun) stateChanged(change StateChange) {
+func (r *mirrorRun) stateChanged(change replication.StateChange) {
 	if t := r.topic(change.Topic); t != nil {
 		t.stateChanged(change)
 	}
@@ -189,7 +191,7 @@ func (r *mirrorRun) checkDestination(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	for names := range slices.Chunk(sortedKeys(runs), 1000) {
-		found, _, err := describeTopics(ctx, r.m.cfg.Destination, names...)
+		found, _, err := cluster.DescribeTopics(ctx, r.m.cfg.Destination, names...)
 		if err != nil {
 			r.log.Warn("destination topics cannot be checked", zap.Error(err))
 			return
@@ -204,15 +206,15 @@ func (r *mirrorRun) checkDestination(ctx context.Context) {
 }
 
 // foreign says why a topic found at the destination is not the one that this mirror made; "" if it is.
-func foreign(rec store.Topic, found clusterTopic) string {
+func foreign(rec store.Topic, found cluster.Topic) string {
 	switch {
-	case found.missing():
+	case found.Missing():
 		return "the destination topic was deleted; way out: " + wayOutAtDestination
 	case found.Err != nil:
 		return "" // not known
 	case found.ID != rec.DestinationID:
 		return fmt.Sprintf("the destination topic was deleted and created anew by somebody else (its ID is %s, the mirror's was %s); way out: %s",
-			idString(found.ID), idString(rec.DestinationID), wayOutAtDestination)
+			cluster.IDString(found.ID), cluster.IDString(rec.DestinationID), wayOutAtDestination)
 	}
 	return ""
 }

@@ -72,7 +72,7 @@ func TestAddedAnewWhileTheRunEnds(t *testing.T) {
 				assert.NoError(t, err)
 				assert.Nil(t, results[0].Err)
 			}()
-			waitFor(t, func() bool { rec, _ := w.state.Topic("m", "t"); return rec.ProducerID != before })
+			w.eventually(func() bool { rec, _ := w.state.Topic("m", "t"); return rec.ProducerID != before }, "added anew")
 		})
 	}
 	w.heard.Store(&heard)

@@ -20,36 +20,38 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
 // fakeReplication replicates nothing, and writes down what it is asked for.
 type fakeReplication struct {
-	events Events
+	events replication.Events
 
 	mu      sync.Mutex
-	running map[string]PartitionSpec // by topic-partition
+	running map[string]replication.PartitionSpec // by topic-partition
 	stops   map[string]int
 	dropped map[string]int
 	noted   map[string]int64
 	// throttle is what Throttle was called with last.
 	throttle int64
 	// stopErr is what Stop answers; last is what it returns.
-	stopErr func(spec PartitionSpec) error
+	stopErr func(spec replication.PartitionSpec) error
 	last    int64
 	// status is what Status returns, if it is not nil.
-	status *PartitionStatus
+	status *replication.Status
 }
 
 func at(topic string, partition int32) string { return topic + "-" + strconv.Itoa(int(partition)) }
 
-func (f *fakeReplication) Start(spec PartitionSpec) {
+func (f *fakeReplication) Start(spec replication.PartitionSpec) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running[at(spec.Topic, spec.Partition)] = spec
 }
 
-func (f *fakeReplication) Stop(_ context.Context, spec PartitionSpec) (int64, error) {
+func (f *fakeReplication) Stop(_ context.Context, spec replication.PartitionSpec) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stops[at(spec.Topic, spec.Partition)]++
@@ -75,7 +77,7 @@ func (f *fakeReplication) Throttle(bytesPerSecond int64) {
 	f.throttle = bytesPerSecond
 }
 
-func (f *fakeReplication) Status(topic string, partition int32) (PartitionStatus, bool) {
+func (f *fakeReplication) Status(topic string, partition int32) (replication.Status, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, ok := f.running[at(topic, partition)]
@@ -84,7 +86,7 @@ func (f *fakeReplication) Status(topic string, partition int32) (PartitionStatus
 		status.Partition = partition
 		return status, true
 	}
-	return PartitionStatus{Partition: partition, State: Mirroring, DestinationEnd: 7, LastMirrored: 7, SourceHighWatermark: 9}, ok
+	return replication.Status{Partition: partition, State: Mirroring, DestinationEnd: 7, LastMirrored: 7, SourceHighWatermark: 9}, ok
 }
 
 func (f *fakeReplication) StartNoted(topic string, partition int32, start int64) {
@@ -93,7 +95,7 @@ func (f *fakeReplication) StartNoted(topic string, partition int32, start int64)
 	f.noted[at(topic, partition)] = start
 }
 
-func (f *fakeReplication) setStatus(status PartitionStatus) {
+func (f *fakeReplication) setStatus(status replication.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status = &status
@@ -101,7 +103,7 @@ func (f *fakeReplication) setStatus(status PartitionStatus) {
 
 func (f *fakeReplication) Close() {}
 
-func (f *fakeReplication) runs() map[string]PartitionSpec {
+func (f *fakeReplication) runs() map[string]replication.PartitionSpec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.running)
@@ -160,11 +162,11 @@ func (w *world) manager() *Manager { return w.managerAs("") }
 func (w *world) managerAs(principal string) *Manager {
 	m := NewManager(ManagerConfig{
 		Principal: principal, Destination: w.client, State: w.state, Self: func() Member { return Member{Host: "gateway", Port: 9092} }, Log: zaptest.NewLogger(w.t),
-		Replicate: func(mirror string, _ Config, _ *kgo.Client, events Events) (Replication, error) {
+		Replicate: func(mirror string, _ Config, _ *kgo.Client, events replication.Events) (Replication, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			f := &fakeReplication{
-				events: events, running: make(map[string]PartitionSpec), stops: make(map[string]int),
+				events: events, running: make(map[string]replication.PartitionSpec), stops: make(map[string]int),
 				dropped: make(map[string]int), noted: make(map[string]int64), last: 42,
 			}
 			w.replications[mirror] = f
@@ -268,9 +270,9 @@ func (w *world) topicConfigs(admin *kadm.Client, topic string) map[string]string
 	return values
 }
 
-func (w *world) atDestination(topic string) clusterTopic {
+func (w *world) atDestination(topic string) cluster.Topic {
 	w.t.Helper()
-	found, _, err := describeTopics(w.context(), w.client, topic)
+	found, _, err := cluster.DescribeTopics(w.context(), w.client, topic)
 	require.NoError(w.t, err)
 	return found[topic]
 }
@@ -295,7 +297,7 @@ func TestRemoveTopicsStaysReadOnlyUntilFenced(t *testing.T) {
 	w.add("t")
 	f := w.replication("m")
 	f.mu.Lock()
-	f.stopErr = func(spec PartitionSpec) error {
+	f.stopErr = func(spec replication.PartitionSpec) error {
 		if spec.Partition == 1 {
 			return errors.New("the broker is away")
 		}
@@ -378,7 +380,7 @@ func TestRestartGoesOn(t *testing.T) {
 	w.add("t")
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 2 }, "running")
 	spec := w.replication("m").runs()["t-0"]
-	w.replication("m").events.StateChanged(StateChange{
+	w.replication("m").events.StateChanged(replication.StateChange{
 		Topic: "t", Partition: 1, From: Mirroring, To: Failed, Reason: "foreign write at offset 7", Permanent: true, LastMirrored: -1,
 	})
 	w.eventually(func() bool { rec, _ := w.state.Partition("m", "t", 1); return State(rec.State) == Failed }, "recorded")

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -31,13 +32,13 @@ type topicRun struct {
 	settings chan struct{}
 
 	mu      sync.Mutex
-	seen    store.Topic            // the record as of the last wake; guarded by mu
-	reason  string                 // why it does not get on; guarded by mu
-	changes map[int32]StateChange  // of the replication, not recorded yet, the last ones; guarded by mu
-	epochs  map[int32]SourceEpochs // of the replication, not recorded yet, the last ones; guarded by mu
-	starts  map[int32]int64        // of the source's logs, not recorded yet, the highest; guarded by mu
-	lost    string                 // what happened to the destination topic; guarded by mu
-	suspect string                 // the same, not confirmed yet; guarded by mu
+	seen    store.Topic                        // the record as of the last wake; guarded by mu
+	reason  string                             // why it does not get on; guarded by mu
+	changes map[int32]replication.StateChange  // of the replication, not recorded yet, the last ones; guarded by mu
+	epochs  map[int32]replication.SourceEpochs // of the replication, not recorded yet, the last ones; guarded by mu
+	starts  map[int32]int64                    // of the source's logs, not recorded yet, the highest; guarded by mu
+	lost    string                             // what happened to the destination topic; guarded by mu
+	suspect string                             // the same, not confirmed yet; guarded by mu
 	// suspectSince is when suspect was seen first; guarded by mu.
 	suspectSince time.Time
 	grown        int32          // partitions of the source topic; guarded by mu
@@ -54,7 +55,7 @@ type topicRun struct {
 func newTopicRun(r *mirrorRun, rec store.Topic) *topicRun {
 	return &topicRun{
 		run: r, m: r.m, name: rec.Name, producer: rec.ProducerID, log: r.log.With(zap.String("topic", rec.Name)), wake: make(chan struct{}, 1),
-		settings: make(chan struct{}, 1), changes: make(map[int32]StateChange), epochs: make(map[int32]SourceEpochs), starts: make(map[int32]int64),
+		settings: make(chan struct{}, 1), changes: make(map[int32]replication.StateChange), epochs: make(map[int32]replication.SourceEpochs), starts: make(map[int32]int64),
 		started: make(map[int32]bool),
 	}
 }
@@ -287,8 +288,8 @@ func (t *topicRun) restore(ctx context.Context, rec store.Topic) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if latest, ok := t.m.records.Topic(rec.Mirror, rec.Name); ok {
-		rec = latest
+	if Latest, ok := t.m.records.Topic(rec.Mirror, rec.Name); ok {
+		rec = Latest
 	}
 	return t.m.restore(ctx, *t.run.config(), rec)
 }
@@ -346,9 +347,9 @@ func (t *topicRun) letGo(ctx context.Context) error {
 	return t.m.update(ctx, updates...)
 }
 
-func (t *topicRun) spec(rec store.Topic, partition int32) PartitionSpec {
+func (t *topicRun) spec(rec store.Topic, partition int32) replication.PartitionSpec {
 	epochs, start := t.recordedSource(partition)
-	return PartitionSpec{
+	return replication.PartitionSpec{
 		Topic: rec.Name, SourceTopicID: rec.SourceID, DestinationTopicID: rec.DestinationID, Partition: partition,
 		ProducerID: rec.ProducerID, PastProducerIDs: rec.PastProducerIDs, From: t.continuedFrom(partition),
 		SourceClusterID: t.run.sourceClusterID, SourceEpochs: epochs, SourceStart: start,

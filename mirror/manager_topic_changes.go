@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -22,7 +24,7 @@ func (t *topicRun) destinationLost(ctx context.Context, rec store.Topic) (bool, 
 			return false, err
 		}
 		if why := foreign(rec, found); why != "" {
-			if !t.confirmed(why, found.missing()) {
+			if !t.confirmed(why, found.Missing()) {
 				return false, errors.New(why + " (to be confirmed)")
 			}
 		}
@@ -88,19 +90,19 @@ func (t *topicRun) confirmed(why string, missing bool) bool {
 }
 
 // destinationSeen takes what checkDestination found.
-func (t *topicRun) destinationSeen(rec store.Topic, found clusterTopic) {
+func (t *topicRun) destinationSeen(rec store.Topic, found cluster.Topic) {
 	why := foreign(rec, found)
 	if why == "" {
 		t.mu.Lock()
 		t.suspect = ""
 		t.mu.Unlock()
-	} else if t.confirmed(why, found.missing()) {
+	} else if t.confirmed(why, found.Missing()) {
 		t.wakeUp()
 	}
 }
 
 // stateChanged takes a transition from the replication; it does not block.
-func (t *topicRun) stateChanged(change StateChange) {
+func (t *topicRun) stateChanged(change replication.StateChange) {
 	if change.To != Mirroring && change.To != Stopped && !(change.To == Failed && change.Permanent) {
 		return // passes by itself: Describe shows it live
 	}
@@ -114,7 +116,7 @@ func (t *topicRun) stateChanged(change StateChange) {
 func (t *topicRun) recordChanges(ctx context.Context) error {
 	t.mu.Lock()
 	changes := t.changes
-	t.changes = make(map[int32]StateChange)
+	t.changes = make(map[int32]replication.StateChange)
 	t.mu.Unlock()
 	var updates []store.Update
 	for partition, change := range changes {

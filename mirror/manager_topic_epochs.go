@@ -3,6 +3,7 @@ package mirror
 import (
 	"slices"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -12,7 +13,7 @@ import (
 // wayOutAtDestination is what an operator can do about a destination topic that is not the mirror's any more.
 const wayOutAtDestination = "remove the topic from the mirror, delete it at the destination if it is there, and add it again"
 
-func (r *mirrorRun) sourceEpochs(topic string, partition int32, epochs SourceEpochs) {
+func (r *mirrorRun) sourceEpochs(topic string, partition int32, epochs replication.SourceEpochs) {
 	if t := r.topic(topic); t != nil {
 		t.mu.Lock()
 		t.epochs[partition] = epochs
@@ -22,15 +23,15 @@ func (r *mirrorRun) sourceEpochs(topic string, partition int32, epochs SourceEpo
 }
 
 // takeEpochs returns what is not recorded yet.
-func (t *topicRun) takeEpochs() map[int32]SourceEpochs {
+func (t *topicRun) takeEpochs() map[int32]replication.SourceEpochs {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	epochs := t.epochs
-	t.epochs = make(map[int32]SourceEpochs)
+	t.epochs = make(map[int32]replication.SourceEpochs)
 	return epochs
 }
 
-func (t *topicRun) putBackEpochs(epochs map[int32]SourceEpochs) {
+func (t *topicRun) putBackEpochs(epochs map[int32]replication.SourceEpochs) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for partition, known := range epochs {
@@ -41,7 +42,7 @@ func (t *topicRun) putBackEpochs(epochs map[int32]SourceEpochs) {
 }
 
 // sourceEpochs is the update that records epochs.
-func (t *topicRun) sourceEpochs(partition int32, known SourceEpochs) store.Update {
+func (t *topicRun) sourceEpochs(partition int32, known replication.SourceEpochs) store.Update {
 	return changePartition(t.run.name, t.name, partition, func(part *store.Partition) bool {
 		if State(part.State) == Stopped || part.SourceEpochsEnd == known.End && slices.Equal(part.SourceEpochs, known.Epochs) {
 			return false
@@ -52,7 +53,7 @@ func (t *topicRun) sourceEpochs(partition int32, known SourceEpochs) store.Updat
 }
 
 // recordedSource returns what the record says of the source's log.
-func (t *topicRun) recordedSource(partition int32) (epochs SourceEpochs, start int64) {
+func (t *topicRun) recordedSource(partition int32) (epochs replication.SourceEpochs, start int64) {
 	part, _ := t.m.records.Partition(t.run.name, t.name, partition)
-	return SourceEpochs{Epochs: part.SourceEpochs, End: part.SourceEpochsEnd}, part.SourceStart
+	return replication.SourceEpochs{Epochs: part.SourceEpochs, End: part.SourceEpochsEnd}, part.SourceStart
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -85,8 +86,8 @@ func clusterTrouble(err error) *Error {
 	if errors.As(err, &refused) {
 		return refused
 	}
-	if other := new(otherCluster); errors.As(err, &other) {
-		return Refuse(kerr.InvalidRequest, "%s", other.reason())
+	if other := new(replication.OtherCluster); errors.As(err, &other) {
+		return Refuse(kerr.InvalidRequest, "%s", other.Reason())
 	}
 	var code *kerr.Error
 	if errors.As(err, &code) {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -159,7 +160,7 @@ func (r *mirrorRun) looks(ctx context.Context, names []string) (looks []failback
 	if p.bypassed {
 		return nil, "", bypassing(r.name)
 	}
-	found, here, err := describeTopics(ctx, r.m.cfg.Destination, names...)
+	found, here, err := cluster.DescribeTopics(ctx, r.m.cfg.Destination, names...)
 	if err != nil {
 		return nil, "", fmt.Errorf("destination: %w", err)
 	}
@@ -196,7 +197,7 @@ func (a *addition) checkOwner(i int) (done bool) {
 func (a *addition) checkTopic(ctx context.Context, i int, run *mirrorRun, here string) *Error {
 	t, plan, found := a.topics[i], a.looks[i].plan, a.looks[i].found
 	if plan.err != nil {
-		if (clusterTopic{Err: plan.err}).missing() {
+		if (cluster.Topic{Err: plan.err}).Missing() {
 			return Refuse(kerr.UnknownTopicOrPartition, "topic %s does not exist at the source", t.Name)
 		}
 		refused := clusterTrouble(plan.err)
@@ -210,7 +211,7 @@ func (a *addition) checkTopic(ctx context.Context, i int, run *mirrorRun, here s
 		return Refuse(kerr.InvalidRequest, "%s", why)
 	}
 	switch {
-	case found.missing():
+	case found.Missing():
 		if _, err := a.m.createTopic(ctx, t.Name, plan, true); err != nil {
 			refused := clusterTrouble(err)
 			return Refuse(refused.Kafka, "topic %s cannot be created at the destination: %s", t.Name, refused.Message)

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -96,12 +97,12 @@ func (m *Manager) goneTopics(ctx context.Context, topics []store.Topic) map[stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()
-	found, _, err := describeTopics(ctx, m.cfg.Destination, names...)
+	found, _, err := cluster.DescribeTopics(ctx, m.cfg.Destination, names...)
 	if err != nil {
 		return gone
 	}
 	for _, rec := range topics {
-		if t := found[rec.Name]; t.missing() || t.Err == nil && t.ID != rec.DestinationID {
+		if t := found[rec.Name]; t.Missing() || t.Err == nil && t.ID != rec.DestinationID {
 			gone[rec.Name] = true
 		}
 	}

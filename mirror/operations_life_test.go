@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -151,7 +152,7 @@ func TestResumeTriesFailedAgain(t *testing.T) {
 	w.sourceTopic("t", 1)
 	w.add("t")
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 1 }, "running")
-	w.replication("m").events.StateChanged(StateChange{Topic: "t", From: Mirroring, To: Failed, Reason: "foreign", Permanent: true, LastMirrored: -1})
+	w.replication("m").events.StateChanged(replication.StateChange{Topic: "t", From: Mirroring, To: Failed, Reason: "foreign", Permanent: true, LastMirrored: -1})
 	w.eventually(func() bool { return w.partition("t", 0).State == Failed }, "failed")
 	w.replication("m").Drop("t", 0)
 	_, err := w.m.ResumeTopics(w.context(), "m", refs("", "t"))

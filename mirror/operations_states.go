@@ -101,7 +101,7 @@ func (m *Manager) checkTopicID(ctx context.Context, name string, id TopicID) err
 	if err != nil {
 		return clusterTrouble(err)
 	}
-	if !found.missing() {
+	if !found.Missing() {
 		return Refuse(kerr.TopicAlreadyExists, "topic %s exists", name)
 	}
 	for _, rec := range m.records.Topics("") {
@@ -117,7 +117,7 @@ func (m *Manager) checkTopicID(ctx context.Context, name string, id TopicID) err
 		if err != nil {
 			return clusterTrouble(err)
 		}
-		if !owner.missing() {
+		if !owner.Missing() {
 			return taken(rec.Name)
 		}
 		if err := m.ReleaseTopicID(ctx, rec.Name); err != nil { // its topic was deleted

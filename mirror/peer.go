@@ -11,6 +11,7 @@ import (
 
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -53,7 +54,7 @@ func askPeer(ctx context.Context, source *kgo.Client) (*peer, error) {
 		return !slices.ContainsFunc(versions.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == key })
 	})
 	if !p.gateway {
-		topics, _, err := describeTopics(ctx, source, store.DefaultTopic)
+		topics, _, err := cluster.DescribeTopics(ctx, source, store.DefaultTopic)
 		if err != nil {
 			return nil, err
 		}

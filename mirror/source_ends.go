@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -95,16 +96,16 @@ func (r *mirrorRun) sourceAnswers(ctx context.Context) bool {
 func (t *topicRun) noteSourceEnds(ctx context.Context, rec store.Topic) error {
 	asked, cancel := context.WithTimeout(ctx, sourcePatience)
 	defer cancel()
-	found, _, err := describeTopics(asked, t.run.source, t.name)
+	found, _, err := cluster.DescribeTopics(asked, t.run.source, t.name)
 	if err == nil && found[t.name].Err == nil && found[t.name].ID != rec.SourceID {
 		err = fmt.Errorf("the source topic is another one now")
 	}
-	var ends map[topicPartition]int64
+	var ends map[cluster.TopicPartition]int64
 	if err == nil {
 		if n := found[t.name].Partitions; n > rec.Partitions {
 			t.log.Warn("the source topic has new partitions that were not mirrored", zap.Int32("mirrored", rec.Partitions), zap.Int32("source", n))
 		}
-		ends, err = allOffsets(asked, t.run.source, map[string]int32{t.name: rec.Partitions}, endOffset)
+		ends, err = cluster.AllOffsets(asked, t.run.source, map[string]int32{t.name: rec.Partitions}, cluster.Latest)
 	}
 	if err != nil {
 		t.log.Info("where the source's logs end could not be asked", zap.Error(err))
@@ -113,7 +114,7 @@ func (t *topicRun) noteSourceEnds(ctx context.Context, rec store.Topic) error {
 	var updates []store.Update
 	now := time.Now().UnixMilli()
 	for tp, end := range ends {
-		updates = append(updates, t.noteHeard(tp.partition, lastHeard{end: end, ms: now}))
+		updates = append(updates, t.noteHeard(tp.Partition, lastHeard{end: end, ms: now}))
 	}
 	return t.m.update(ctx, updates...)
 }

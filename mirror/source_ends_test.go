@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 )
 
 // TestStopTellsWhatTheSourceHad: behind the fence the source is asked where it ends.
@@ -39,13 +41,13 @@ func TestStopWithADeadSource(t *testing.T) {
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 2 }, "running")
 	w.source.Close()
 	heard := time.Now().Add(-time.Minute)
-	w.replication("m").setStatus(PartitionStatus{State: Mirroring, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: 50, SourceAge: time.Minute})
+	w.replication("m").setStatus(replication.Status{State: Mirroring, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: 50, SourceAge: time.Minute})
 	w.eventually(func() bool { rec, _ := w.state.Partition("m", "t", 0); return rec.SourceEnd == 50 }, "written down, as the source is silent")
 
 	w.m.Close()
 	w.m = w.manager()
 	w.eventually(func() bool { return w.replication("m") != nil && len(w.replication("m").runs()) == 2 }, "running again")
-	w.replication("m").setStatus(PartitionStatus{State: Preparing, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: -1, SourceAge: -1})
+	w.replication("m").setStatus(replication.Status{State: Preparing, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: -1, SourceAge: -1})
 	now := w.partition("t", 0)
 	require.Equal(t, int64(8), now.Lag())
 	require.GreaterOrEqual(t, now.SourceAge, time.Minute-time.Second)
@@ -66,7 +68,7 @@ func TestStopOfASourceNeverHeard(t *testing.T) {
 	w.add("t")
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 1 }, "running")
 	w.source.Close()
-	w.replication("m").setStatus(PartitionStatus{State: Preparing, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: -1, SourceAge: -1})
+	w.replication("m").setStatus(replication.Status{State: Preparing, DestinationEnd: 42, LastMirrored: 42, SourceHighWatermark: -1, SourceAge: -1})
 	_, err := w.m.RemoveTopics(w.context(), "m", refs("", "t"))
 	require.NoError(t, err)
 	stop := w.partition("t", 0).Stop

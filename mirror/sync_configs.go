@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -38,14 +36,14 @@ func (r *mirrorRun) syncConfigs(ctx context.Context) outcome {
 	}
 	o := outcome{skipped: make(map[string]string)}
 	for chunk := range slices.Chunk(topics, configsAtOnce) {
-		there, err := topicConfigs(ctx, r.source, chunk)
+		there, err := cluster.TopicConfigs(ctx, r.source, chunk)
 		if err != nil {
 			return outcome{changes: o.changes, err: fmt.Errorf("source: %w", err)}
 		}
 		if err := r.sameCluster(ctx); err != nil {
 			return outcome{changes: o.changes, err: err}
 		}
-		here, err := topicConfigs(ctx, r.m.cfg.Destination, chunk)
+		here, err := cluster.TopicConfigs(ctx, r.m.cfg.Destination, chunk)
 		if err != nil {
 			return outcome{changes: o.changes, err: fmt.Errorf("destination: %w", err)}
 		}
@@ -63,46 +61,6 @@ func (r *mirrorRun) syncConfigs(ctx context.Context) outcome {
 		}
 	}
 	return o
-}
-
-// topicConfigs asks for the configs of topics. What cannot be read of one is in its Err. (kadm would give no answer at all
-// if one of them is refused.)
-func topicConfigs(ctx context.Context, client *kgo.Client, topics []string) (map[string]kadm.ResourceConfig, error) {
-	configs := make(map[string]kadm.ResourceConfig, len(topics))
-	if len(topics) == 0 {
-		return configs, nil // no resources would be a request for nothing
-	}
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	for _, topic := range topics {
-		configs[topic] = kadm.ResourceConfig{Name: topic, Err: errors.New("no answer")}
-		resource := kmsg.NewDescribeConfigsRequestResource()
-		resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
-		req.Resources = append(req.Resources, resource)
-	}
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return nil, fmt.Errorf("ask for topic configs: %w", err)
-	}
-	for _, r := range resp.Resources {
-		found := kadm.ResourceConfig{Name: r.ResourceName, Err: kerr.ErrorForCode(r.ErrorCode)}
-		if r.ErrorMessage != nil {
-			found.ErrMessage = *r.ErrorMessage
-		}
-		for _, c := range r.Configs {
-			found.Configs = append(found.Configs, kadm.Config{Key: c.Name, Value: c.Value, Sensitive: c.IsSensitive, Source: c.Source})
-		}
-		configs[r.ResourceName] = found
-	}
-	return configs, nil
-}
-
-// topicConfig asks for the configs of one topic.
-func topicConfig(ctx context.Context, client *kgo.Client, topic string) ([]kadm.Config, error) {
-	configs, err := topicConfigs(ctx, client, []string{topic})
-	if err != nil {
-		return nil, err
-	}
-	return configs[topic].Configs, configs[topic].Err
 }
 
 // syncTopicConfigs brings one topic in line. skipped says what was left out.

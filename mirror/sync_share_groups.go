@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 )
 
 // Share groups (KIP-932) have no committed offsets but a start offset for each partition: records
@@ -18,7 +20,7 @@ import (
 
 // syncShareGroups does one batch of share groups. Reasons to skip a group are added to skipped.
 func (g *groupSync) syncShareGroups(ctx context.Context, source, destination *kadm.Client, names []string,
-	ranges map[topicPartition]logRange, skipped map[string]string,
+	ranges map[cluster.TopicPartition]logRange, skipped map[string]string,
 ) (changed int, err error) {
 	have, err := source.DescribeShareGroupOffsets(ctx, names...)
 	if err != nil && len(have) == 0 {
@@ -74,11 +76,11 @@ func (g *groupSync) syncShareGroups(ctx context.Context, source, destination *ka
 }
 
 // wantedShareOffsets are the source's start offsets of a share group in the mirrored topics, clamped.
-func wantedShareOffsets(group kadm.DescribedShareGroupOffsets, ranges map[topicPartition]logRange) kadm.Offsets {
+func wantedShareOffsets(group kadm.DescribedShareGroupOffsets, ranges map[cluster.TopicPartition]logRange) kadm.Offsets {
 	wanted := make(kadm.Offsets)
 	for topic, partitions := range group.Offsets {
 		for partition, o := range partitions {
-			r, ok := ranges[topicPartition{topic, partition}]
+			r, ok := ranges[cluster.TopicPartition{Topic: topic, Partition: partition}]
 			if !ok || o.Err != nil || o.StartOffset < 0 { // -1: not begun
 				continue
 			}
@@ -112,7 +114,7 @@ func (g *groupSync) alterShareOffsets(ctx context.Context, destination *kadm.Cli
 			case failure != nil:
 				err = failure
 			default:
-				g.remember(name, topicPartition{topic, partition}, o.At)
+				g.remember(name, cluster.TopicPartition{Topic: topic, Partition: partition}, o.At)
 			}
 		}
 	}

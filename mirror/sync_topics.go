@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 )
 
 // # Topics that come and go by themselves
@@ -32,7 +34,7 @@ func (r *mirrorRun) syncTopics(ctx context.Context) outcome {
 		o.off = true
 		return o
 	}
-	listed, err := allTopics(ctx, r.source)
+	listed, err := cluster.AllTopics(ctx, r.source)
 	if err != nil {
 		return outcome{changes: o.changes, err: fmt.Errorf("list the topics of the source: %w", err)}
 	}

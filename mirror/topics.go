@@ -2,9 +2,6 @@ package mirror
 
 import "time"
 
-// TopicID is a Kafka topic ID; the zero value means "none".
-type TopicID = [16]byte
-
 // Topic is what the client path knows of one mirror topic.
 type Topic struct {
 	Name   string
