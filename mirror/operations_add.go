@@ -130,6 +130,9 @@ func (a *addition) check(ctx context.Context, mirror string, indexes []int) {
 		return
 	}
 	looks, here, err := run.looks(ctx, names)
+	if err == nil {
+		err = run.awaitNew(ctx, names, looks)
+	}
 	if err != nil {
 		refuse(clusterTrouble(err))
 		return
@@ -169,6 +172,43 @@ func (r *mirrorRun) looks(ctx context.Context, names []string) (looks []failback
 		looks = append(looks, failbackLook{plan: plan, peer: p, origin: p.originID(name, plan.sourceID), found: found[name]})
 	}
 	return looks, here, nil
+}
+
+const (
+	newTopicLooks = 10
+	newTopicPause = 200 * time.Millisecond
+)
+
+// awaitNew looks again for a moment at topics that are missing at the source: people add a topic that they have just made, and the
+// broker that is asked may not have heard of it yet.
+func (r *mirrorRun) awaitNew(ctx context.Context, names []string, looks []failbackLook) error {
+	pause := time.NewTicker(newTopicPause)
+	defer pause.Stop()
+	for range newTopicLooks {
+		var missing []string
+		var indexes []int
+		for i, l := range looks {
+			if (cluster.Topic{Err: l.plan.err}).Missing() {
+				missing, indexes = append(missing, names[i]), append(indexes, i)
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		again, _, err := r.looks(ctx, missing)
+		if err != nil {
+			return err
+		}
+		for n, i := range indexes {
+			looks[i] = again[n]
+		}
+	}
+	return nil
 }
 
 // checkOwner settles what the records decide. It reports whether the topic needs no more checks.

@@ -1,8 +1,11 @@
 package mirror
 
 import (
+	"slices"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -48,6 +51,30 @@ func TestCreateMirrorWithRefusedCredentials(t *testing.T) {
 	w.refused(err, kerr.SaslAuthenticationFailed, "sasl.jaas.config")
 	require.NotContains(t, err.Error(), "wrong-secret")
 	require.NoError(t, w.m.CreateMirror(w.context(), "m", login("right"), false))
+}
+
+// A topic that was made a moment ago is added, although the source's broker does not know it when it is asked first.
+func TestAddTopicThatIsNew(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m")
+	w.sourceTopic("old", 1)
+	var asked atomic.Bool
+	made := make(chan struct{})
+	w.source.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.source.KeepControl()
+		named := func(topic kmsg.MetadataRequestTopic) bool { return topic.Topic != nil && *topic.Topic == "new" }
+		if slices.ContainsFunc(r.(*kmsg.MetadataRequest).Topics, named) && !asked.Swap(true) {
+			go func() { // once this is answered
+				defer close(made)
+				_, err := w.sourceAdmin.CreateTopic(w.context(), 2, 1, nil, "new")
+				assert.NoError(t, err)
+			}()
+		}
+		return nil, nil, false
+	})
+	w.add("old", "new")
+	<-made
+	w.eventually(func() bool { return len(w.replication("m").runs()) == 3 }, "all partitions run")
 }
 
 func TestAddTopics(t *testing.T) {
