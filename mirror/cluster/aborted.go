@@ -15,6 +15,7 @@ type AbortedTransactions struct {
 	open   map[int64]struct{}                                   // producers with an aborted transaction under way
 }
 
+// Begin starts an answer that lists these; it sorts and keeps them. What was open at the end of the answer before is forgotten.
 func (a *AbortedTransactions) Begin(listed []kmsg.FetchResponseTopicPartitionAbortedTransaction) {
 	a.listed = listed
 	clear(a.open)

@@ -10,7 +10,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
-// Verdict is what a comparison found. epoch is the source leader epoch of the last record if same.
+// Verdict is what a comparison found.
 type Verdict struct {
 	Same    bool // the last record is there, and all that are there are the same
 	Epoch   int32

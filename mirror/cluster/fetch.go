@@ -15,7 +15,8 @@ func FetchOnce(ctx context.Context, b *kgo.Broker, key TopicPartition, epoch int
 	return Fetch(ctx, b, key, epoch, offset, 1, 0)
 }
 
-// Fetch reads, with read_committed, about so many bytes, at least one batch.
+// Fetch reads from a leader, with read_committed, about so many bytes, at least one batch, and waits for up to waitMs milliseconds where
+// there is none. The error is the partition's if the answer has one; then the answer comes, too.
 func Fetch(ctx context.Context, b *kgo.Broker, key TopicPartition, epoch int32, offset int64, bytes, waitMs int32) (*kmsg.FetchResponseTopicPartition, error) {
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition, p.CurrentLeaderEpoch, p.FetchOffset, p.PartitionMaxBytes = key.Partition, epoch, offset, bytes

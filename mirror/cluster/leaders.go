@@ -36,7 +36,7 @@ func Leaders(ctx context.Context, client *kgo.Client, topics []string) (map[Topi
 	return leaders, nil
 }
 
-// LeaderOf is the leader among those that leadersOf told, LEADER_NOT_AVAILABLE if it is not there.
+// LeaderOf is the leader among those that Leaders told, LEADER_NOT_AVAILABLE if it is not there.
 func LeaderOf(leaders map[TopicPartition]Leader, key TopicPartition) (Leader, error) {
 	leader, ok := leaders[key]
 	if !ok {

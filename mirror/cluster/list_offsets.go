@@ -8,14 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ListedOffset is the answer for one partition.
+// ListedOffset is the answer for one partition. The zero value says that there is none.
 type ListedOffset struct {
-	Offset int64
-	Code   int16
+	Offset int64 // -1 if there is no such offset
+	Code   int16 // Kafka's error code
 	Found  bool
 }
 
-// Timestamps and isolation levels of ListOffsets.
+// Timestamps that stand for the ends of a log, and isolation levels, in ListOffsets.
 const (
 	Earliest int64 = -2
 	Latest   int64 = -1
@@ -65,6 +65,7 @@ func ListOffsetsAt(ctx context.Context, b *kgo.Broker, leaders map[TopicPartitio
 	return offsets, nil
 }
 
+// OffsetsRequest asks for offsets of partitions, for any leader epoch.
 func OffsetsRequest(keys []TopicPartition, timestamp int64, isolation int8) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
@@ -86,6 +87,7 @@ func OffsetsRequest(keys []TopicPartition, timestamp int64, isolation int8) *kms
 	return req
 }
 
+// TakeOffsets puts the answers of a broker into offsets.
 func TakeOffsets(offsets map[TopicPartition]ListedOffset, resp *kmsg.ListOffsetsResponse) {
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {

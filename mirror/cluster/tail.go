@@ -14,7 +14,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
-// Tail is the end of a destination log.
+// Tail is the end of a log: its last batch that readers see something of.
 type Tail struct {
 	Start   int64
 	records []tailRecord // ascending; none if there is nothing to compare
@@ -33,7 +33,7 @@ const (
 	mostFillers = 8
 )
 
-// Last returns the offset of the last record.
+// Last returns the offset of the last record, false if there is none.
 func (t *Tail) Last() (int64, bool) {
 	if len(t.records) == 0 {
 		return -1, false

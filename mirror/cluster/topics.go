@@ -27,6 +27,7 @@ type Topic struct {
 	Err        error // UNKNOWN_TOPIC_OR_PARTITION: there is none
 }
 
+// Missing reports whether the cluster has no such topic.
 func (t Topic) Missing() bool { return errors.Is(t.Err, kerr.UnknownTopicOrPartition) }
 
 // DescribeTopics asks any broker of a cluster for topics, and for the cluster's ID. It creates none.
