@@ -12,8 +12,8 @@ import (
 
 // Verdict is what a comparison found.
 type Verdict struct {
-	Same    bool // the last record is there, and all that are there are the same
-	Epoch   int32
+	Same    bool   // the last record is there, and all that are there are the same
+	Epoch   int32  // the leader epoch of the last record if Same, else -1
 	Differs string // what differs, "" if nothing does
 	Offset  int64  // where
 }
