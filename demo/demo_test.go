@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,13 +12,15 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 func TestDemoMatches(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), gnetPool)
+	defer leaks.None(t, goleak.IgnoreCurrent(), gnetPool)
 	var out bytes.Buffer
 	err := Run(t.Context(), Options{
 		Duration: 3 * time.Second, Rate: 300, Listen: "127.0.0.1:0", Out: &out,
@@ -53,6 +56,39 @@ func TestReaderNoticesFaults(t *testing.T) {
 			}
 			require.ErrorContains(t, r.err(), test.want)
 		})
+	}
+}
+
+// A member that leaves commits what it has polled, so it has to read that even if it was told to leave while it polled.
+func TestLeavingMemberReadsWhatItPolled(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))
+	require.NoError(t, err)
+	defer cluster.Close()
+	// The member is told to leave as soon as records have been polled and before anybody has seen them.
+	var g *groupMember
+	var polled atomic.Int64
+	r := newReader()
+	g, err = joinGroup(cluster.ListenAddrs(), r, false, kgo.WithHooks(unbuffered(func() {
+		polled.Add(1)
+		g.cancel()
+	})))
+	require.NoError(t, err)
+	p, err := startProducer(cluster.ListenAddrs(), 100)
+	require.NoError(t, err)
+	<-g.done
+	p.stop()
+	g.stop()
+	require.NoError(t, r.err())
+	require.Positive(t, polled.Load())
+	require.Equal(t, polled.Load(), sum(r.positions()), "records that were polled are read")
+}
+
+// unbuffered is a hook that is called for each record as it is polled.
+type unbuffered func()
+
+func (f unbuffered) OnFetchRecordUnbuffered(_ *kgo.Record, polled bool) {
+	if polled {
+		f()
 	}
 }
 

@@ -150,6 +150,17 @@ func (r *reader) read(record *kgo.Record) {
 	r.tell()
 }
 
+// take reads all that a poll brought, also if it was called off meanwhile: what was polled is committed by stop, and would
+// be missing where the group goes on.
+func (r *reader) take(polled kgo.Fetches) {
+	polled.EachRecord(r.read)
+	polled.EachError(func(topic string, n int32, err error) {
+		if !errors.Is(err, context.Canceled) {
+			r.fail(fmt.Errorf("group %s reading %s-%d: %w", groupName, topic, n, err))
+		}
+	})
+}
+
 // tell wakes waitFor. REQUIRES: r.mu.
 func (r *reader) tell() {
 	close(r.changed)
@@ -209,13 +220,13 @@ type groupMember struct {
 
 // joinGroup starts to consume. With mustContinue, a partition without a committed offset is an error instead of a start
 // at 0: that the offsets are there is the point.
-func joinGroup(bootstrap []string, r *reader, mustContinue bool) (*groupMember, error) {
+func joinGroup(bootstrap []string, r *reader, mustContinue bool, more ...kgo.Opt) (*groupMember, error) {
 	reset := kgo.NewOffset().AtStart()
 	if mustContinue {
 		reset = kgo.NoResetOffset()
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap...), kgo.ConsumerGroup(groupName), kgo.ConsumeTopics(topics...),
-		kgo.ConsumeResetOffset(reset), kgo.DisableAutoCommit(), kgo.FetchMaxWait(200*time.Millisecond))
+	client, err := kgo.NewClient(append(more, kgo.SeedBrokers(bootstrap...), kgo.ConsumerGroup(groupName), kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(reset), kgo.DisableAutoCommit(), kgo.FetchMaxWait(200*time.Millisecond))...)
 	if err != nil {
 		return nil, fmt.Errorf("making the consumer: %w", err)
 	}
@@ -227,17 +238,8 @@ func joinGroup(bootstrap []string, r *reader, mustContinue bool) (*groupMember, 
 
 func (g *groupMember) run(ctx context.Context, r *reader) {
 	defer close(g.done)
-	for {
-		fetches := g.client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		fetches.EachError(func(topic string, n int32, err error) {
-			if !errors.Is(err, context.Canceled) {
-				r.fail(fmt.Errorf("group %s reading %s-%d: %w", groupName, topic, n, err))
-			}
-		})
-		fetches.EachRecord(r.read)
+	for ctx.Err() == nil {
+		r.take(g.client.PollFetches(ctx))
 		// A commit that fails is made good by the next; the last one is checked by the group that goes on there.
 		_ = g.client.CommitUncommittedOffsets(ctx)
 	}
