@@ -14,6 +14,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,10 +24,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
+
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 func fake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
@@ -151,9 +153,11 @@ func TestCloseFromAnywhere(t *testing.T) {
 	cluster := fake(t)
 	c := dialTest(t, cluster.ListenAddrs()[0], Config{})
 	var calls, errs atomic.Int64
-	var wg sync.WaitGroup
+	var wg, sending sync.WaitGroup
+	sending.Add(4)
 	for range 4 {
 		wg.Go(func() {
+			begun := sync.OnceFunc(sending.Done)
 			for {
 				calls.Add(1)
 				err := c.Send(metadataRequest(8), func(_ []byte, err error) {
@@ -162,6 +166,7 @@ func TestCloseFromAnywhere(t *testing.T) {
 						errs.Add(1)
 					}
 				})
+				begun()
 				if err != nil {
 					calls.Add(-1)
 					return
@@ -169,7 +174,7 @@ func TestCloseFromAnywhere(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return calls.Load() > 0 }, time.Second, time.Millisecond)
+	sending.Wait()
 	c.Close()
 	wg.Wait()
 	<-c.Done()
@@ -238,7 +243,10 @@ func TestHostileBroker(t *testing.T) {
 		"silence":                   func(nc net.Conn) { readFrame(nc); readFrame(nc) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := dialTest(t, hostile(t, after), Config{RequestTimeout: 300 * time.Millisecond})
+			c := dialTest(t, hostile(t, after), Config{})
+			if name == "silence" { // and not before: connecting may take its time
+				c.cfg.RequestTimeout = 300 * time.Millisecond
+			}
 			_, err := c.Request(t.Context(), metadataRequest(9))
 			require.Error(t, err)
 			<-c.Done()
@@ -250,18 +258,40 @@ func TestHostileBroker(t *testing.T) {
 	}
 }
 
+// deadlineConn tells by which time something must be read from it.
+type deadlineConn struct {
+	net.Conn
+	read *atomic.Pointer[time.Time]
+}
+
+func (c deadlineConn) SetReadDeadline(at time.Time) error {
+	c.read.Store(&at)
+	return c.Conn.SetReadDeadline(at)
+}
+
 // TestIdleConnectionStays: the request timeout counts only while a request waits.
 func TestIdleConnectionStays(t *testing.T) {
-	cluster := fake(t)
-	c := dialTest(t, cluster.ListenAddrs()[0], Config{RequestTimeout: 200 * time.Millisecond})
-	for range 3 {
-		select {
-		case <-c.Done():
-			t.Fatal(c.Err())
-		case <-time.After(300 * time.Millisecond): // longer than the timeout: this is what is tested
+	answer := make(chan struct{})
+	defer close(answer)
+	addr := hostile(t, func(nc net.Conn) {
+		for id := readFrame(nc); id != nil; id = readFrame(nc) {
+			<-answer
+			writeFrame(nc, id)
 		}
-		_, err := c.Request(t.Context(), metadataRequest(8))
-		require.NoError(t, err)
+	})
+	var deadline atomic.Pointer[time.Time]
+	c := dialTest(t, addr, Config{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return deadlineConn{nc, &deadline}, err
+	}})
+	for range 3 {
+		require.Zero(t, *deadline.Load(), "nothing is waited for")
+		results := make(chan error, 1)
+		sent := time.Now()
+		require.NoError(t, c.SendFrames(3, 8, net.Buffers{[]byte("x")}, func(_ []byte, err error) { results <- err }))
+		require.False(t, deadline.Load().Before(sent.Add(DefaultRequestTimeout)))
+		answer <- struct{}{}
+		require.NoError(t, <-results)
 	}
 }
 
@@ -322,7 +352,7 @@ func TestReauthentication(t *testing.T) {
 	require.NoError(t, err)
 	c := dialTest(t, cluster.ListenAddrs()[0], cfg)
 	var inFlight atomic.Int64
-	for began := time.Now(); handshakes.Load() < 4 && time.Since(began) < 20*time.Second; {
+	for began := time.Now(); handshakes.Load() < 4 && time.Since(began) < time.Minute; {
 		require.NoError(t, c.Err())
 		inFlight.Add(1)
 		require.NoError(t, c.Send(metadataRequest(8), func(_ []byte, err error) {

@@ -106,9 +106,20 @@ func TestDuplicateOfAnotherGateway(t *testing.T) {
 }
 
 // Two gateways write the very first batch of a partition at once, each with a producer ID of its own: both are appended,
-// the first counts, the loser is evaluated again, and both go on.
+// the first counts, the loser is evaluated again, and both go on. Their keys differ, else both gateways would also write
+// again what the loser's record hides, at the same time, and might need more producer IDs for it.
 func TestFirstWritesCollide(t *testing.T) {
 	logs := newMemoryLog()
+	here := PartitionKey("m", "t", 0).StatePartition()
+	n := int32(1)
+	for PartitionKey("m", "t", n).StatePartition() != here {
+		n++
+	}
+	incrementOther := func(c *Partition) (*Partition, error) {
+		next, err := increment(c)
+		next.Partition = n
+		return next, err
+	}
 	other, err := openMemory(Config{}, logs)
 	require.NoError(t, err)
 	defer other.Close()
@@ -116,7 +127,7 @@ func TestFirstWritesCollide(t *testing.T) {
 	s := openHooked(t, &hooked{logs, func(ctx context.Context, id appendlog.Partition, b appendlog.Batch) error {
 		if first {
 			first = false
-			if err := other.UpdatePartition(ctx, "m", "t", 0, increment); err != nil {
+			if err := other.UpdatePartition(ctx, "m", "t", n, incrementOther); err != nil {
 				return err
 			}
 		}
@@ -124,14 +135,16 @@ func TestFirstWritesCollide(t *testing.T) {
 	}})
 	for range 3 {
 		require.NoError(t, s.UpdatePartition(within(t), "m", "t", 0, increment))
-		require.NoError(t, other.UpdatePartition(within(t), "m", "t", 0, increment))
+		require.NoError(t, other.UpdatePartition(within(t), "m", "t", n, incrementOther))
 	}
 	replayed, err := openMemory(Config{}, logs)
 	require.NoError(t, err)
 	defer replayed.Close()
-	require.EqualValues(t, 7, lastMirrored(t, replayed))
+	require.EqualValues(t, 3, lastMirrored(t, replayed))
+	p, _ := replayed.Partition("m", "t", n)
+	require.EqualValues(t, 4, p.LastMirrored)
 	ids := map[string]bool{}
-	for _, r := range logs.partitions[PartitionKey("m", "t", 0).StatePartition()].records {
+	for _, r := range logs.partitions[here].records {
 		if strings.HasPrefix(string(r.key), "v1/producer/") {
 			require.False(t, ids[string(r.key)], "a producer ID was used again")
 			ids[string(r.key)] = true

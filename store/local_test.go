@@ -63,12 +63,17 @@ func fill(t *testing.T, s *Store, n int) {
 	require.NoError(t, s.UpdateMany(within(t), updates))
 }
 
-// fetched counts the offsets from which partitions were fetched first.
+// firstOffsets adds up the offsets from which a store that is opened now fetches the partitions first. Its first fetches do not
+// wait; one that waits may be of a store that was closed, and turn up now.
 func (c *cluster) firstOffsets() func() (total int64) {
 	first := map[int32]int64{}
-	c.fake.ControlKey(1, func(req kmsg.Request) (kmsg.Response, error, bool) {
+	c.fake.ControlKey(1, func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.fake.KeepControl()
-		for _, t := range req.(*kmsg.FetchRequest).Topics {
+		req := kreq.(*kmsg.FetchRequest)
+		if req.MaxWaitMillis > 0 {
+			return nil, nil, false
+		}
+		for _, t := range req.Topics {
 			for _, p := range t.Partitions {
 				if _, ok := first[p.Partition]; !ok {
 					first[p.Partition] = p.FetchOffset
