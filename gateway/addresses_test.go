@@ -58,13 +58,14 @@ func TestAdvertisedAddresses(t *testing.T) {
 // A broker ID that has no port is refused before any client comes, with the setting that helps.
 func TestBrokerIDsWithoutPort(t *testing.T) {
 	destination := cluster(t, "destination", kfake.NumBrokers(3))
+	ports := reserve(t, 3)
 	for _, tt := range []struct {
 		change func(*Config)
 		want   string
 	}{
 		{func(c *Config) { c.Proxy.MaxNodeID = 1 }, "broker ID 2 is not between 0 and 1 (max-broker-id)"},
 		{func(c *Config) { c.BrokerPortBase = 65533 }, "move broker-port-base"},
-		{func(c *Config) { c.Proxy.AdvertiseBrokerPortBase = 65533; c.BrokerPortBase = 20000 }, "move advertise-broker-port-base"},
+		{func(c *Config) { c.Proxy.AdvertiseBrokerPortBase = 65533; c.BrokerPortBase = ports[0] - 1 }, "move advertise-broker-port-base"},
 	} {
 		cfg := testConfig(t, destination.ListenAddrs()[0])
 		tt.change(&cfg)
@@ -73,7 +74,7 @@ func TestBrokerIDsWithoutPort(t *testing.T) {
 		case err := <-g.done:
 			g.done <- err
 			require.ErrorContains(t, err, tt.want)
-		case <-time.After(30 * time.Second):
+		case <-time.After(longEnough):
 			require.Fail(t, "the gateway does not end")
 		}
 	}
@@ -91,12 +92,14 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	conn, err := net.Dial("tcp", g.BootstrapAddr())
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(longEnough)))
 	held := make(chan struct{})
 	release := make(chan struct{})
-	destination.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
-		close(held)
-		destination.SleepControl(func() { <-release })
+	destination.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if req.GetVersion() == 0 { // the one below; the gateway looks for brokers in a later version
+			close(held)
+			destination.SleepControl(func() { <-release })
+		}
 		return nil, nil, false
 	})
 	_, err = conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, kmsg.NewPtrMetadataRequest(), 7))
@@ -107,7 +110,7 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, body := get(t, "http://"+g.MonitorAddr()+"/readyz")
 		return status == http.StatusServiceUnavailable && body == "stopping\n"
-	}, 20*time.Second, 5*time.Millisecond)
+	}, longEnough, 5*time.Millisecond)
 	status, _ = get(t, "http://"+g.MonitorAddr()+"/healthz")
 	require.Equal(t, http.StatusOK, status)
 	close(release)

@@ -263,7 +263,12 @@ func (g *Gateway) retry(ctx context.Context, waiting string, do func(context.Con
 		attempt, cancel := context.WithTimeout(ctx, time.Minute)
 		err := do(attempt)
 		cancel()
-		if err == nil || ctx.Err() != nil || !patience.has(err) {
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil: // it is no failure that it failed in that moment, too
+			return fmt.Errorf("%w (last: %w)", ctx.Err(), err)
+		case !patience.has(err):
 			return err
 		}
 		if text := err.Error(); text != last || time.Since(logged) > time.Minute {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -23,14 +24,18 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/mirrorgate/mirrorgate/mirror"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 // noLeaks checks that everything that the test starts ends, but for the workers of a pool that gnet keeps for the process.
 func noLeaks(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	pool := goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*goWorker).run.func1")
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore, pool) })
+	t.Cleanup(func() { leaks.None(t, ignore, pool) })
 }
+
+// longEnough is when something that must happen soon is taken to hang.
+const longEnough = 2 * time.Minute
 
 func cluster(t *testing.T, id string, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
@@ -87,7 +92,7 @@ func (r *running) awaitReady(t *testing.T) {
 	case err := <-r.done:
 		r.done <- err
 		t.Fatalf("the gateway ended: %v", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(longEnough):
 		t.Fatal("the gateway does not get ready")
 	}
 }
@@ -101,7 +106,7 @@ func client(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 }
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -149,7 +154,7 @@ func TestMirrorThroughTheGateway(t *testing.T) {
 		fetched, err := admin.FetchOffsets(ctx, "g")
 		o, ok := fetched.Lookup("orders", 1)
 		return err == nil && ok && o.At == 17
-	}, 20*time.Second, 20*time.Millisecond, "the group's offset")
+	}, longEnough, 20*time.Millisecond, "the group's offset")
 
 	_, err = g.Manager().RemoveTopics(ctx, "m", []mirror.TopicRef{{Name: "orders"}})
 	require.NoError(t, err)
@@ -178,7 +183,7 @@ func awaitLag(t *testing.T, g *running, end int64) {
 		}
 		p := d.Topics[0].Partitions
 		return p[0].DestinationEnd == end && p[1].DestinationEnd == end
-	}, 30*time.Second, 10*time.Millisecond, "mirrored up to %d", end)
+	}, longEnough, 10*time.Millisecond, "mirrored up to %d", end)
 }
 
 // consume reads n records of both partitions of orders and returns them as text.
@@ -209,17 +214,11 @@ func get(t *testing.T, url string) (int, string) {
 
 func TestDestinationThatComesLater(t *testing.T) {
 	noLeaks(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := free.Addr().String()
-	_, port, err := splitHostPort(addr)
-	require.NoError(t, err)
-	require.NoError(t, free.Close())
-
-	g := start(t, testConfig(t, addr))
+	port := reserve(t, 1)[0]
+	g := start(t, testConfig(t, loopback(port)))
 	require.Eventually(t, func() bool {
 		return g.logs.FilterMessage("the destination does not answer; waiting for it").Len() > 0
-	}, 20*time.Second, 10*time.Millisecond, "it says what it waits for")
+	}, longEnough, 10*time.Millisecond, "it says what it waits for")
 	status, _ := get(t, "http://"+g.MonitorAddr()+"/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	status, _ = get(t, "http://"+g.MonitorAddr()+"/healthz")
@@ -300,6 +299,19 @@ func TestStopWhileWaiting(t *testing.T) {
 	require.NoError(t, g.stop(), "a start that was called off is no failure")
 }
 
+// The destination refuses a connection just as the start is called off.
+func TestStopAsWaitingFails(t *testing.T) {
+	g := &Gateway{log: zap.NewNop()}
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := errors.New("connection refused")
+	err := g.retry(ctx, "waiting", func(context.Context) error {
+		cancel()
+		return refused
+	})
+	require.ErrorIs(t, err, context.Canceled, "which Run takes for a stop that was asked for")
+	require.ErrorIs(t, err, refused)
+}
+
 func TestDestinationWithKeysOfItsOwn(t *testing.T) {
 	noLeaks(t)
 	destination := cluster(t, "destination", kfake.NumBrokers(1))
@@ -325,7 +337,7 @@ func TestDestinationWithKeysOfItsOwn(t *testing.T) {
 		g.done <- err
 		require.ErrorContains(t, err, "107")
 		require.ErrorContains(t, err, "api-keys.CreateMirror")
-	case <-time.After(30 * time.Second):
+	case <-time.After(longEnough):
 		t.Fatal("the gateway starts all the same")
 	}
 	cfg.APIKeys, cfg.DataDir = map[string]int{"CreateMirror": 207}, t.TempDir()
@@ -344,7 +356,7 @@ func TestBrokersThatAppear(t *testing.T) {
 	require.Eventually(t, func() bool {
 		entries := g.logs.FilterMessage("listening for a broker").FilterField(zap.Int32("node", node))
 		return entries.Len() == 1
-	}, 20*time.Second, 10*time.Millisecond, "the new broker has a listener")
+	}, longEnough, 10*time.Millisecond, "the new broker has a listener")
 	require.NoError(t, g.stop())
 }
 

@@ -59,7 +59,7 @@ func dialAsSoonAsPossible(t *testing.T, g *running, addr string) net.Conn {
 	for {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
-			require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+			require.NoError(t, conn.SetDeadline(time.Now().Add(longEnough)))
 			return conn
 		}
 		select {
@@ -77,7 +77,7 @@ func served(t *testing.T, addr string) {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(longEnough)))
 	ask(t, conn, kmsg.NewPtrApiVersionsRequest())
 }
 
