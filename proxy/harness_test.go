@@ -21,17 +21,19 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 // wait bounds what must happen soon.
-const wait = 20 * time.Second
+const wait = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	os.Exit(leaks.Main(m,
 		// gnet's pool for enrolling connections belongs to the process.
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*goWorker).run.func1"))
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*goWorker).run.func1")))
 }
 
 // handlerFunc is a Handler made of two functions; a nil one passes everything.

@@ -83,7 +83,7 @@ func TestKgo(t *testing.T) {
 
 // throughGateway produces to a topic and consumes it, with connections to the gateway only.
 func throughGateway(t *testing.T, bootstrap []string, topic string, opts ...kgo.Opt) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cfg := DefaultConfig()
 	cfg.Listen, cfg.Bootstrap = "127.0.0.1:0", bootstrap

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 )
 
 func newServer(t *testing.T, change func(*Config)) *Server {
@@ -110,10 +112,10 @@ func TestIPv6(t *testing.T) {
 }
 
 func TestBrokerPorts(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := kafkatest.ReservePorts(1)
 	require.NoError(t, err)
-	base := free.Addr().(*net.TCPAddr).Port
-	require.NoError(t, free.Close())
+	defer free.Release()
+	base := free.Numbers[0]
 	srv := newServer(t, func(c *Config) {
 		c.BrokerPortBase, c.AdvertiseHost, c.AdvertiseBrokerPortBase, c.AdvertisePort = base, "kafka.example.com", 30000, 29999
 	})

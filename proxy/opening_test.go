@@ -178,8 +178,7 @@ func TestPassesNoMore(t *testing.T) {
 	expectFrame(t, c, 1, "\x00\x01t")
 	require.Eventually(t, func() bool { return int(value(t, s.metrics.toBroker)) >= 1<<19 }, wait, time.Millisecond)
 	no.Store(true)
-	_, err = c.Write(append(frame[1<<19:], request(3, 1, 3, nil)...))
-	require.NoError(t, err)
+	_, _ = c.Write(append(frame[1<<19:], request(3, 1, 3, nil)...)) // the connection may end before all of it is written
 	require.Empty(t, expectEnd(t, c))
 	s.idle()
 	require.Equal(t, []int32{1}, seen.seen)

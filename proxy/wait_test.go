@@ -65,7 +65,7 @@ func TestWait(t *testing.T) {
 	require.NoError(t, err)
 	expectFrame(t, c, 1, "\x00\x01t")
 	g.awaitAsked(t, 1)
-	require.Equal(t, 1.0, value(t, s.metrics.waiting))
+	require.Eventually(t, func() bool { return value(t, s.metrics.waiting) == 1 }, wait, time.Millisecond)
 	g.turn(false) // looked at, and waits on
 	g.awaitAsked(t, 2)
 	require.Equal(t, 1, seen.count())

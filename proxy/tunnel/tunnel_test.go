@@ -20,17 +20,18 @@ import (
 
 	"github.com/mirrorgate/mirrorgate/proxy"
 	"github.com/mirrorgate/mirrorgate/test/certs"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	os.Exit(leaks.Main(m,
 		// gnet, which this package gets with the proxy, has a pool that belongs to the process.
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock")))
 }
 
 // patience is when something that must happen soon is taken to hang.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // pipe is a TCP connection over loopback.
 func pipe(t *testing.T) (a, b *net.TCPConn) {
