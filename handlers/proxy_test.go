@@ -70,7 +70,7 @@ func newThroughProxy(t *testing.T, destination []string) *throughProxy {
 // client makes a client of the gateway, whose dials are noted.
 func (p *throughProxy) client(opts ...kgo.Opt) *kgo.Client {
 	opts = append([]kgo.Opt{
-		kgo.SeedBrokers(p.gateway), kgo.RetryTimeout(20 * time.Second), kgo.FetchMaxWait(200 * time.Millisecond),
+		kgo.SeedBrokers(p.gateway), kgo.RetryTimeout(3 * time.Minute), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.MetadataMinAge(10 * time.Millisecond),
 		kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
 			p.mu.Lock()
@@ -139,6 +139,14 @@ func (p *throughProxy) create(topics ...string) {
 	created, err := kadm.NewClient(p.direct).CreateTopics(p.t.Context(), 1, 1, map[string]*string{"retention.ms": &forever}, topics...)
 	require.NoError(p.t, err)
 	require.NoError(p.t, created.Error())
+	adm := kadm.NewClient(p.direct)
+	require.Eventually(p.t, func() bool { // a new topic has no leader for a moment
+		ends, err := adm.ListEndOffsets(p.t.Context(), topics...)
+		if err == nil {
+			err = ends.Error()
+		}
+		return err == nil && len(ends) == len(topics)
+	}, 3*time.Minute, 10*time.Millisecond)
 }
 
 // mirrorTopic makes a topic as a mirror has it: two records, a gap, one record, a gap at the end.
@@ -155,9 +163,9 @@ func (p *throughProxy) mirrorTopic(topic string) mirror.Topic {
 	return mirrored
 }
 
-// consume reads the records of cl until there are n, then until nothing more comes for a while.
+// consume reads the records of cl until there are n.
 func (p *throughProxy) consume(cl *kgo.Client, n int) (offsets []int64) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
 	defer cancel()
 	for len(offsets) < n {
 		fetches := cl.PollFetches(ctx)

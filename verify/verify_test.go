@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,13 +18,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/recordbatch"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
 // log is one topic of a fake cluster, written batch by batch.
 type log struct {
@@ -43,7 +46,7 @@ func newLog(t *testing.T, partitions int32) *log {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -360,13 +363,14 @@ func TestWaitForTheDestination(t *testing.T) {
 	source, dest := newLog(t, 1), newLog(t, 1)
 	source.write(sample(10)...)
 	dest.write(sample(10)[:5]...)
-	waiting := make(chan struct{}, 100)
+	waiting := make(chan struct{})
 	done := make(chan Report, 1)
+	isWaiting := sync.OnceFunc(func() { close(waiting) })
 	go func() {
 		r, err := Run(within(t), Options{Source: source.config, Destination: dest.config, Topics: []string{"t"}, Wait: true,
 			Progress: func(p Progress) {
 				if p.Waiting {
-					waiting <- struct{}{}
+					isWaiting()
 				}
 			}})
 		if err != nil {
@@ -381,10 +385,15 @@ func TestWaitForTheDestination(t *testing.T) {
 	require.EqualValues(t, 10, r.Records)
 
 	source.write(sample(1)...)
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	_, err := Run(ctx, Options{Source: source.config, Destination: dest.config, Topics: []string{"t"}, Wait: true})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err := Run(ctx, Options{Source: source.config, Destination: dest.config, Topics: []string{"t"}, Wait: true,
+		Progress: func(p Progress) {
+			if p.Waiting {
+				cancel()
+			}
+		}})
+	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "offset 10 of 11")
 }
 
@@ -433,9 +442,13 @@ func TestReportTexts(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	source := newLog(t, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	_, err := Run(ctx, Options{Source: source.config, Destination: broker.Config{Bootstrap: []string{"127.0.0.1:1"}}, Topics: []string{"t"}})
+	dest := broker.Config{Bootstrap: []string{"127.0.0.1:1"}, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		defer cancel() // once it was tried
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	_, err := Run(ctx, Options{Source: source.config, Destination: dest, Topics: []string{"t"}})
 	require.ErrorContains(t, err, "destination 127.0.0.1:1")
 }
 

@@ -181,12 +181,12 @@ func TestCutoverRollsBack(t *testing.T) {
 	g := &cutGateway{topics: map[string][]string{"orders": {"MIRRORING 0"}}, moving: true}
 	s := startStub(t, g.answer)
 	cut := func(more ...string) result {
-		return s.mirrors(t, append([]string{"cutover", "--mirror", "east", "--topics", "orders", "--settle", "50ms", "--interval", "5ms", "--timeout", "300ms"}, more...)...)
+		return s.mirrors(t, append([]string{"cutover", "--mirror", "east", "--topics", "orders", "--settle", "50ms", "--interval", "5ms", "--timeout", "2s"}, more...)...)
 	}
 	back := "SUBTRACT " + cutoverTopics + " orders"
 	got := cut("--json")
 	require.Equal(t, exitFailure, got.code)
-	require.Contains(t, got.stderr, "rolled back, the mirror goes on: not done within 300ms: somebody still writes to the source: the end of orders partition 0 moved ")
+	require.Contains(t, got.stderr, "rolled back, the mirror goes on: not done within 2s: somebody still writes to the source: the end of orders partition 0 moved ")
 	require.Contains(t, got.stdout, `"outcome": "rolled back"`)
 	require.Equal(t, back, g.alters[len(g.alters)-1])
 	require.False(t, g.removed)
@@ -194,7 +194,7 @@ func TestCutoverRollsBack(t *testing.T) {
 	*g = cutGateway{topics: map[string][]string{"orders": {"MIRRORING 7"}}}
 	got = cut()
 	require.Equal(t, exitFailure, got.code)
-	require.Contains(t, got.stderr, "not done within 300ms: lag 7")
+	require.Contains(t, got.stderr, "not done within 2s: lag 7")
 	require.Equal(t, back, g.alters[len(g.alters)-1])
 	require.False(t, g.removed)
 
@@ -211,7 +211,7 @@ func TestCutoverRollsBack(t *testing.T) {
 	got = cut("--abort")
 	require.Equal(t, result{stdout: "Producers at the gateway wait no more; the mirror goes on.\n"}, got)
 	require.Equal(t, []string{back}, g.alters)
-	for _, args := range [][]string{{"--timeout", "1h"}, {"--settle", "301ms"}, {"--abort", "--dry-run"}, {"--interval", "0s"}, {"--max-lag", "-1"}} {
+	for _, args := range [][]string{{"--timeout", "1h"}, {"--settle", "3s"}, {"--abort", "--dry-run"}, {"--interval", "0s"}, {"--max-lag", "-1"}} {
 		require.Equal(t, exitUsage, cut(args...).code)
 	}
 }

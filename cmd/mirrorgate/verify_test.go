@@ -44,7 +44,7 @@ func TestVerifyExitCodes(t *testing.T) {
 		says string
 	}{
 		{"--source " + source + " --destination " + same + " --topics t", 0, "equal; 2 records in 1 partitions"},
-		{"--source " + source + " --destination-config " + file + " --topics t --wait --timeout 10s", 0, "equal; 2 records"},
+		{"--source " + source + " --destination-config " + file + " --topics t --wait --timeout 3m", 0, "equal; 2 records"},
 		{"--source " + source + " --destination " + same + " --topics t --batches", 0, "every batch is verbatim"},
 		{"--source " + source + " --destination " + other + " --topics t", 1, "the logs differ"},
 		{"--source " + source + " --destination " + other + " --topics t --to 1", 0, "equal; 1 records"},
