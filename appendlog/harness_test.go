@@ -224,7 +224,7 @@ func (c *copier) extend(end int64) { c.event(func() { c.end = end }) }
 // wait waits until the condition, which is called with c.mu, holds.
 func (c *copier) wait(what string, condition func() bool) {
 	c.t.Helper()
-	timeout := time.After(2 * time.Minute)
+	timeout := time.After(5 * time.Minute)
 	for {
 		c.mu.Lock()
 		ok, change := condition(), c.change
@@ -318,7 +318,7 @@ func createTopic(t testing.TB, bootstrap, topic string, partitions int32, replic
 // readAll reads a partition up to the high watermark.
 func readAll(t testing.TB, bootstrap, topic string, partition int32) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	adm := kadm.NewClient(kgoClient(t, bootstrap))
 	ends, err := adm.ListEndOffsets(ctx, topic)

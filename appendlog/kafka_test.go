@@ -78,7 +78,7 @@ func TestKafkaTopicMadeAnew(t *testing.T) {
 	admin := kadm.NewClient(kgoClient(t, bootstrap))
 	create := func() [16]byte {
 		var id [16]byte
-		deadline := time.Now().Add(time.Minute) // it may still be in deletion
+		deadline := time.Now().Add(5 * time.Minute) // it may still be in deletion
 		for id == ([16]byte{}) && time.Now().Before(deadline) {
 			if created, err := admin.CreateTopic(t.Context(), 1, 1, nil, topic); err == nil {
 				id = created.ID
@@ -274,7 +274,7 @@ func testFence(t *testing.T, bootstrap, topic string) {
 	zombie := newCopier(t, 500, fixed(10)).open(second, p)
 	zombie.waitCopied()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	fence := func(l *Log) {
 		t.Helper()
@@ -334,6 +334,8 @@ func TestKafkaForgottenProducer(t *testing.T) {
 	})
 	id := producerID(t, c)
 	cp := newCopier(t, 0, fixed(7)).open(c, Partition{Topic: topic, ProducerID: id})
+	cp.wait("the start", func() bool { return len(cp.readys) > 0 }) // a new topic's leader may be in doubt for a moment
+	started := len(cp.doubts)
 	adm := kadm.NewClient(kgoClient(t, cluster.Bootstrap()))
 	var set kadm.TopicsSet
 	set.Add(topic, 0)
@@ -353,8 +355,8 @@ func TestKafkaForgottenProducer(t *testing.T) {
 		skew.Add(int64(2 * time.Hour)) // the idle hour
 	}
 	requireCopy(t, cluster.Bootstrap(), topic, 0, 300, 0)
-	if len(cp.readys) != 1 || len(cp.doubts) != 0 {
-		t.Errorf("idleness alone gave Ready %v, doubts %v", cp.readys, cp.doubts)
+	if len(cp.readys) != 1 || len(cp.doubts) != started {
+		t.Errorf("idleness alone gave Ready %v, doubts %v", cp.readys, cp.doubts[started:])
 	}
 	// What the rule is for: without the idle hour, everything is deleted behind our back and the log written by others.
 	if _, err := adm.DeleteRecords(t.Context(), kadm.Offsets{topic: {0: kadm.Offset{Topic: topic, At: 300}}}); err != nil {
@@ -405,7 +407,7 @@ func TestKafkaLeaderMoves(t *testing.T) {
 	for node := range int32(3) {
 		cluster.Kill(node + 1)
 		progress(5000)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		err := cluster.Restart(ctx, node+1)
 		cancel()
 		if err != nil {
@@ -494,7 +496,7 @@ func TestKafkaTrailingHighWatermark(t *testing.T) {
 		t.Skip("needs three brokers")
 	}
 	cluster := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Heap: "256m", Settings: map[string]string{
-		"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "60000", // or the follower is given up meanwhile
+		"broker.session.timeout.ms": "600000", "replica.lag.time.max.ms": "600000", // or the follower is given up meanwhile
 	}})
 	topic := topicName(t)
 	createTopic(t, cluster.Bootstrap(), topic, 1, 2, nil)

@@ -50,7 +50,7 @@ func TestBulkLane(t *testing.T) {
 	copiers[0].open(c, Partition{Topic: "t", Partition: 0, ProducerID: 1})
 	select {
 	case <-held:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no bulk batch was sent")
 	}
 	copiers[1].open(c, Partition{Topic: "t", Partition: 1, ProducerID: 1})

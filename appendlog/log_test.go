@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
+
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 func fake(t testing.TB, partitions int32, opts ...kfake.Opt) *kfake.Cluster {
@@ -108,7 +110,7 @@ func (r *recorder) next(t testing.TB) string {
 	t.Helper()
 	select {
 	case <-r.notify:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing happens")
 	}
 	r.mu.Lock()
@@ -237,7 +239,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			}
 		}
 	}
-	goleak.VerifyNone(t, before)
+	leaks.None(t, before)
 }
 
 func TestConfigLimits(t *testing.T) {
@@ -287,7 +289,7 @@ func TestIdleLogNoticesLostConnection(t *testing.T) {
 	mu.Unlock()
 	select {
 	case <-readings:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the end was not read")
 	}
 	cp.extend(200)

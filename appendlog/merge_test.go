@@ -72,15 +72,16 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// TestMergesWhatWaits: batches of one record, to a broker that takes its time.
+// TestMergesWhatWaits: batches of one record, to a broker that takes its time: until all of them wait.
 func TestMergesWhatWaits(t *testing.T) {
 	const end = 20_000
 	var mu sync.Mutex
 	var got []string
 	batches := 0
+	allWait := make(chan struct{})
 	null := startNullBroker(t, 1)
 	null.producing = func(req *kmsg.ProduceRequest) {
-		time.Sleep(time.Millisecond) // a round trip
+		<-allWait
 		mu.Lock()
 		defer mu.Unlock()
 		batches++
@@ -94,7 +95,16 @@ func TestMergesWhatWaits(t *testing.T) {
 	}
 	metrics := NewMetrics(nil)
 	c := testClient(t, null.l.Addr().String(), func(cfg *Config) { cfg.Metrics = metrics })
-	cp := newCopier(t, end, fixed(1)).open(c, Partition{Topic: "t", ProducerID: 1, MergeBytes: 1 << 20})
+	cp := newCopier(t, end, nil)
+	appended := sync.OnceFunc(func() { close(allWait) })
+	t.Cleanup(appended)      // the broker ends only then
+	cp.size = func() int64 { // called with cp.mu
+		if cp.next == end {
+			appended()
+		}
+		return 1
+	}
+	cp.open(c, Partition{Topic: "t", ProducerID: 1, MergeBytes: 1 << 20})
 	cp.waitCopied()
 	require.Len(t, got, end)
 	for i, value := range got {
