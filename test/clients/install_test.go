@@ -62,7 +62,9 @@ func golang(program string, env ...string) install {
 		if err != nil {
 			return command{}, err
 		}
-		err = run(ctx, "programs/go", "go", "build", "-buildvcs=false", "-o", bin+"/", "./"+program)
+		err = kafkatest.Download(ctx, func() error {
+			return run(ctx, "programs/go", "go", "build", "-buildvcs=false", "-o", bin+"/", "./"+program)
+		})
 		return command{args: []string{filepath.Join(bin, program)}, env: env}, err
 	}
 }
@@ -142,7 +144,12 @@ func node(program string) install {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, "package.json"), manifest, 0o666)
 			}
-			return errors.Join(err, run(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"))
+			if err != nil {
+				return err
+			}
+			return kafkatest.Download(ctx, func() error {
+				return run(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts")
+			})
 		})
 		path, pathErr := filepath.Abs(filepath.Join("programs/node", program))
 		return command{args: []string{"node", path}, env: []string{"NODE_DIR=" + dir}}, errors.Join(err, pathErr)

@@ -25,8 +25,8 @@ import (
 const (
 	host = "127.0.0.1"
 	// startPatience is how long a broker may take on a machine that is busy with other things.
-	startPatience = 3 * time.Minute
-	stopPatience  = time.Minute
+	startPatience = 6 * time.Minute
+	stopPatience  = 4 * time.Minute
 )
 
 // Cluster is a running Kafka cluster. Its methods may be called from several goroutines, but Kill, Stop and Restart of

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
 
 func client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(opts...)
+	// A broker may not have heard yet of a topic that was just made.
+	c, err := kgo.NewClient(append(opts, kgo.UnknownTopicRetries(-1))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func produce(ctx context.Context, t *testing.T, c *kgo.Client, topic, value stri
 
 // A record written before a SIGKILL is there after a restart on the same address, and tools can be run.
 func TestClusterKeepsDataOverKill(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	began := time.Now()
 	cluster := kafkatest.Start(t, kafkatest.Options{})
@@ -64,7 +65,7 @@ func TestClusterKeepsDataOverKill(t *testing.T) {
 }
 
 func TestThreeBrokersAdvertise(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cluster := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Advertise: map[int32]string{2: "192.0.2.1:4711"}, AdvertiseHost: "localhost"})
 	brokers, err := kadm.NewClient(client(t, kgo.SeedBrokers(cluster.BrokerAddr(1)))).ListBrokers(ctx)

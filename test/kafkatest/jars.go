@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // A MissingError says what must be installed before Kafka can be started.
@@ -79,7 +80,7 @@ func Fetch(ctx context.Context, name string, artifacts ...Artifact) (string, err
 		return "", fmt.Errorf("kafkatest: cache: %w", err)
 	}
 	defer os.RemoveAll(work)
-	if err := copyDependencies(ctx, work, artifacts); err != nil {
+	if err := Download(ctx, func() error { return copyDependencies(ctx, work, artifacts) }); err != nil {
 		return "", fmt.Errorf("kafkatest: fetching %s: %w", name, err)
 	}
 	if err := os.Rename(filepath.Join(work, "jars"), target); err != nil {
@@ -115,6 +116,23 @@ func copyDependencies(ctx context.Context, work string, artifacts []Artifact) er
 		return fmt.Errorf("mvn: %w:\n%s", err, tail(output, 20))
 	}
 	return nil
+}
+
+// Download does something that needs a package registry, and tries twice more where it fails: registries and networks have bad
+// moments. What is not installed is said at once.
+func Download(ctx context.Context, do func() error) error {
+	for wait := 5 * time.Second; ; wait *= 3 {
+		err := do()
+		var missing *MissingError
+		if err == nil || errors.As(err, &missing) || wait > 15*time.Second {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
 }
 
 func exists(path string) bool {

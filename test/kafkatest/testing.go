@@ -24,7 +24,7 @@ func Require(t testing.TB, version string) {
 	if _, err := Java(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	if _, err := Jars(ctx, version); err != nil {
 		t.Fatal(err)

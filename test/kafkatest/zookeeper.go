@@ -17,8 +17,9 @@ import (
 // OldestVersion is the oldest release that starts on Java 17: 0.11 ends before it says why.
 const OldestVersion = "1.0.2"
 
-// zookeeperSession is how long ZooKeeper remembers a broker that was killed.
-const zookeeperSession = 4 * time.Second
+// zookeeperSession is how long ZooKeeper remembers a broker that was killed, and for how long one that lives may stand still.
+// (Longer than 20 ticks it cannot be.)
+const zookeeperSession = 9 * time.Second
 
 // needsZooKeeper tells the releases that run with ZooKeeper here. (3.3 to 3.9 could, too.)
 func needsZooKeeper(version string) bool { return olderThan(version, 3, 3) }
@@ -90,14 +91,16 @@ func (c *Cluster) startZooKeeper(ctx context.Context) error {
 // zookeeperConfig is what a broker needs instead of a quorum.
 func (c *Cluster) zookeeperConfig(n *node, advertised string) map[string]string {
 	return map[string]string{
-		"broker.id":                      strconv.Itoa(int(n.id)),
-		"zookeeper.connect":              c.zookeeper.addr(),
-		"zookeeper.session.timeout.ms":   strconv.FormatInt(zookeeperSession.Milliseconds(), 10),
-		"inter.broker.listener.name":     "INTERNAL",
-		"listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
-		"listeners":                      fmt.Sprintf("CLIENT://%s:%d,INTERNAL://%s:%d", host, n.port, host, n.internalPort),
-		"advertised.listeners":           fmt.Sprintf("CLIENT://%s,INTERNAL://%s:%d", advertised, host, n.internalPort),
-		"log.dirs":                       filepath.Join(n.dir, "data"),
+		"broker.id":                    strconv.Itoa(int(n.id)),
+		"zookeeper.connect":            c.zookeeper.addr(),
+		"zookeeper.session.timeout.ms": strconv.FormatInt(zookeeperSession.Milliseconds(), 10),
+		// The default is the session's: too short for the start of a broker on a busy machine.
+		"zookeeper.connection.timeout.ms": "120000",
+		"inter.broker.listener.name":      "INTERNAL",
+		"listener.security.protocol.map":  "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+		"listeners":                       fmt.Sprintf("CLIENT://%s:%d,INTERNAL://%s:%d", host, n.port, host, n.internalPort),
+		"advertised.listeners":            fmt.Sprintf("CLIENT://%s,INTERNAL://%s:%d", advertised, host, n.internalPort),
+		"log.dirs":                        filepath.Join(n.dir, "data"),
 	}
 }
 

@@ -37,10 +37,16 @@ func Python(ctx context.Context, packages ...string) (string, error) {
 		{python, "-m", "venv", "--clear", target},
 		append([]string{interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...),
 	}
-	for _, command := range commands {
-		if output, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w (Debian, Ubuntu: apt-get install python3-venv)\n%s", strings.Join(command, " "), err, output)
+	err = kafkatest.Download(ctx, func() error {
+		for _, command := range commands {
+			if output, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w (Debian, Ubuntu: apt-get install python3-venv)\n%s", strings.Join(command, " "), err, output)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
 	return interpreter, os.WriteFile(ready, nil, 0o666)
 }
