@@ -22,7 +22,7 @@ import (
 func SameRecords(t testing.TB, source, destination string, topics ...string) int64 {
 	t.Helper()
 	from, to := Admin(t, source), Admin(t, destination)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	ends, err := Ends(ctx, from, topics...)
 	if err != nil {
@@ -104,7 +104,7 @@ type reader struct {
 func newReader(bootstrap string, tp TopicPartition, end int64) (*reader, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{tp.Topic: {tp.Partition: kgo.NewOffset().AtStart()}}),
-		kgo.FetchMaxPartitionBytes(4<<20), kgo.KeepControlRecords())
+		kgo.FetchMaxPartitionBytes(4<<20), kgo.KeepControlRecords(), kgo.MetadataMinAge(100*time.Millisecond), kgo.AlwaysRetryEOF())
 	return &reader{client: client, end: end, last: -1}, err
 }
 
@@ -122,7 +122,7 @@ func (r *reader) next(ctx context.Context) (*kgo.Record, error) {
 		if r.last >= r.end-1 {
 			return nil, nil
 		}
-		poll, cancel := context.WithTimeout(ctx, 30*time.Second)
+		poll, cancel := context.WithTimeout(ctx, 4*time.Minute)
 		fetches := r.client.PollFetches(poll)
 		cancel()
 		if err := fetches.Err(); err != nil {
@@ -238,7 +238,7 @@ func (pinned) MaxVersion() int16 { return 12 }
 // SameBatches compares the batches of both sides, and returns how many there were per codec.
 func SameBatches(t testing.TB, source, destination *kgo.Client, tp TopicPartition) map[int]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	want, err := Batches(ctx, source, tp.Topic, tp.Partition)
 	if err != nil {

@@ -31,7 +31,7 @@ type Topic struct {
 func CreateTopics(t testing.TB, bootstrap string, topics ...Topic) {
 	t.Helper()
 	admin := Admin(t, bootstrap)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var names []string
 	for _, topic := range topics {
@@ -98,7 +98,7 @@ func Fill(ctx context.Context, bootstrap string, topic Topic, records int, rando
 // MustFill is Fill for several topics at once, each with its own random numbers.
 func MustFill(t testing.TB, bootstrap string, random *rand.Rand, records int, topics ...Topic) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	errs := make(chan error, len(topics))
 	for _, topic := range topics {
@@ -119,6 +119,10 @@ func producerOptions(bootstrap string, topic Topic) []kgo.Opt {
 		kgo.ProducerBatchCompression(topic.Codec),
 		kgo.ProducerLinger(5 * time.Millisecond),
 		kgo.MetadataMinAge(100 * time.Millisecond),
+		// What is written is counted, so no record may be given up: neither when a broker dies before its first answer on a
+		// connection, nor when one has not heard of a new topic yet.
+		kgo.AlwaysRetryEOF(),
+		kgo.UnknownTopicRetries(-1),
 	}
 	if topic.Plain {
 		opts = append(opts, kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.LeaderAck()), kgo.MaxProduceRequestsInflightPerBroker(1))

@@ -26,6 +26,9 @@ import (
 	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 )
 
+// stopPatience is for the end of a gateway, which has 30 s for it (--shutdown-timeout).
+const stopPatience = 2 * time.Minute
+
 // MaxBrokerID is the highest ID of a destination broker that the gateways of tests serve.
 const MaxBrokerID = 5
 
@@ -161,7 +164,8 @@ func (g *Gateway) Kill() {
 	}
 }
 
-// Stop ends the gateway with SIGTERM and fails the test if that takes more than 30 s or the exit status is not 0.
+// Stop ends the gateway with SIGTERM and fails the test if the exit status is not 0: as it is not where a part did not end within
+// --shutdown-timeout.
 func (g *Gateway) Stop(t testing.TB) {
 	t.Helper()
 	process := g.process
@@ -169,8 +173,8 @@ func (g *Gateway) Stop(t testing.TB) {
 	if process == nil {
 		return
 	}
-	if !process.Stop(40 * time.Second) {
-		t.Errorf("the gateway did not stop within 40 s of SIGTERM")
+	if !process.Stop(stopPatience) {
+		t.Errorf("the gateway did not stop within %v of SIGTERM", stopPatience)
 	} else if err := process.Err(); err != nil {
 		t.Errorf("the gateway's exit after SIGTERM: %v", err)
 	}
@@ -267,7 +271,7 @@ func (g *Gateway) Get(ctx context.Context, path string) (string, error) {
 // Metric is the sum of the series of a metric whose labels contain all of the given texts (`state="FAILED"`).
 func (g *Gateway) Metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	body, err := g.Get(ctx, "/metrics")
 	if err != nil {
@@ -373,7 +377,7 @@ func Main(m *testing.M) int {
 // Run runs the mirrorgate binary and returns both outputs.
 func Run(t testing.TB, args ...string) (output string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	bytes, err := exec.CommandContext(ctx, Binary(t), args...).CombinedOutput()
 	return string(bytes), err

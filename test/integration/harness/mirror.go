@@ -14,7 +14,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
 )
 
-const rpcPatience = time.Minute
+const rpcPatience = 4 * time.Minute
 
 // CreateMirror makes a mirror of the source, with further configuration as key, value, key, value…
 func CreateMirror(t testing.TB, client *kgo.Client, name, source string, config ...string) {
@@ -186,7 +186,7 @@ type TopicPartition struct {
 
 // Ends are the log end offsets of topics.
 func Ends(ctx context.Context, admin *kadm.Client, topics ...string) (map[TopicPartition]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	listed, err := admin.ListEndOffsets(ctx, topics...)
 	if err == nil {

@@ -9,9 +9,15 @@ import (
 	"time"
 )
 
-// Eventually asks until condition returns nil, and fails the test with its last error after the patience is used up.
+// leastPatience is how long anything is waited for at least. A deadline is there to end a hang: machines stall, brokers elect
+// leaders and wait for disks, clients pause for seconds between their tries.
+const leastPatience = 4 * time.Minute
+
+// Eventually asks until condition returns nil, and fails the test with its last error after the patience (leastPatience, if
+// that is longer) is used up.
 func Eventually(t testing.TB, patience time.Duration, what string, condition func(ctx context.Context) error) {
 	t.Helper()
+	patience = max(patience, leastPatience)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
