@@ -40,14 +40,12 @@ func TestClients(t *testing.T) {
 const catalogRecords = 1000
 
 func franzGo(t *testing.T, gw *harness.Gateway) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	admin := harness.Admin(t, gw.Bootstrap())
-	created, err := admin.CreateTopic(ctx, 3, 1, nil, "franz")
-	if err = errors.Join(err, created.Err); err != nil {
-		t.Fatal(err)
-	}
-	harness.MustFill(t, gw.Bootstrap(), harness.Random(t), 3000, harness.Topic{Name: "franz", Partitions: 3, Codec: kgo.ZstdCompression()})
+	franz := harness.Topic{Name: "franz", Partitions: 3, Codec: kgo.ZstdCompression()}
+	harness.CreateTopics(t, gw.Bootstrap(), franz)
+	harness.MustFill(t, gw.Bootstrap(), harness.Random(t), 3000, franz)
 	for _, topic := range []string{"franz", "catalog"} {
 		want := map[string]int{"franz": 3000, "catalog": catalogRecords}[topic]
 		group := "franz-" + topic
@@ -67,7 +65,7 @@ func franzGo(t *testing.T, gw *harness.Gateway) {
 		}
 	}
 	franzTransaction(ctx, t, gw)
-	err = gw.Client(t).ProduceSync(ctx, &kgo.Record{Topic: "catalog", Value: []byte("x")}).FirstErr()
+	err := gw.Client(t).ProduceSync(ctx, &kgo.Record{Topic: "catalog", Value: []byte("x")}).FirstErr()
 	if !errors.Is(err, kerr.PolicyViolation) {
 		t.Errorf("writing to a mirror topic: %v, want POLICY_VIOLATION", err)
 	}
@@ -157,7 +155,7 @@ func librdkafka(t *testing.T, gw *harness.Gateway) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, python, "testdata/librdkafka.py", gw.Bootstrap(), fmt.Sprint(catalogRecords)).CombinedOutput()
 	if err != nil {
@@ -173,7 +171,7 @@ func librdkafka(t *testing.T, gw *harness.Gateway) {
 
 // javaTools uses Kafka's own tools, which have the Java client inside.
 func javaTools(t *testing.T, gw *harness.Gateway, to *kafkatest.Cluster) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	run := func(want, name string, args ...string) string {
 		t.Helper()
@@ -203,7 +201,7 @@ func javaTools(t *testing.T, gw *harness.Gateway, to *kafkatest.Cluster) {
 		}
 		run(`(?m)^\S+\s+catalog\s+0\s+(\d+)\s+\d+\s+0\s`, "kafka-consumer-groups", "--describe", "--group", "java-"+protocol+"-catalog")
 	}
-	run("Processed a total of 1000 messages", "kafka-console-consumer", "--topic", "catalog", "--from-beginning", "--max-messages", "1000", "--timeout-ms", "30000")
+	run("Processed a total of 1000 messages", "kafka-console-consumer", "--topic", "catalog", "--from-beginning", "--max-messages", "1000", "--timeout-ms", "180000")
 
 	run("Completed updating config", "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", "java", "--add-config", "retention.ms=86400000")
 	run("retention.ms=86400000", "kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", "java")
@@ -218,7 +216,7 @@ func javaTools(t *testing.T, gw *harness.Gateway, to *kafkatest.Cluster) {
 		t.Fatalf("transactional copier: %v\n%s", err, copied)
 	}
 	run("Processed a total of 300 messages", "kafka-console-consumer", "--topic", "java-out", "--from-beginning", "--max-messages", "300",
-		"--timeout-ms", "30000", "--isolation-level", "read_committed")
+		"--timeout-ms", "180000", "--isolation-level", "read_committed")
 	run("java-copier", "kafka-transactions", "list")
 
 	refused, err := to.Tool(ctx, "kafka-verifiable-producer", "--bootstrap-server", gw.Bootstrap(), "--topic", "catalog", "--max-messages", "1")

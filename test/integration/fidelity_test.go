@@ -41,7 +41,7 @@ func TestFidelity(t *testing.T) {
 	began := time.Now()
 	harness.CreateMirror(t, client, "fidelity", from, "mirror.merge.batches", "false")
 	harness.AddTopics(t, client, "fidelity", names...)
-	harness.WaitMirrored(t, client, "fidelity", from, to.Bootstrap(), 5*time.Minute, names...)
+	harness.WaitMirrored(t, client, "fidelity", from, to.Bootstrap(), 15*time.Minute, names...)
 	t.Logf("mirrored in %v", time.Since(began))
 
 	codecs := map[int]int{}

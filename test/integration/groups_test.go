@@ -11,6 +11,9 @@ import (
 	"github.com/mirrorgate/mirrorgate/test/integration/harness"
 )
 
+// readPatience is how long a test's consumer may take for all that it reads.
+const readPatience = 5 * time.Minute
+
 // A group that had read part of a topic at the source goes on through the gateway at exactly the next record of every
 // partition.
 func TestGroupGoesOn(t *testing.T) {
@@ -45,7 +48,7 @@ func TestGroupGoesOn(t *testing.T) {
 	seen := map[int32]int64{}
 	consumer := gw.Client(t, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic.Name), kgo.DisableAutoCommit())
 	rest := 3*perPartition - int(want[0]+want[1]+want[2])
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), readPatience)
 	defer cancel()
 	for range rest {
 		record := pollOne(ctx, t, consumer)
@@ -63,7 +66,7 @@ func TestGroupGoesOn(t *testing.T) {
 // consumePart reads n records as a group, commits and leaves, and returns the next offsets.
 func consumePart(t *testing.T, bootstrap, group, topic string, n int) map[int32]int64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), readPatience)
 	defer cancel()
 	consumer := harness.Client(t, bootstrap, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(20_000))

@@ -19,13 +19,16 @@ import (
 	"github.com/mirrorgate/mirrorgate/test/integration/harness"
 )
 
+// answerPatience is how long an answer, or the end of a connection, is waited for.
+const answerPatience = time.Minute
+
 // Whatever is sent to the gateway's ports: the connection ends or gets a proper answer, the gateway lives on and its
 // memory, goroutines and file descriptors come back.
 func TestHostileInput(t *testing.T) {
 	random := harness.Random(t)
 	to := destination(t)
 	harness.CreateTopics(t, to.Bootstrap(), harness.Topic{Name: "hostile", Partitions: 1})
-	gw := gateway(t, to, "--frame-timeout", "2s")
+	gw := gateway(t, to, "--frame-timeout", "5s") // and no less: a client of this test may stand still for seconds
 	warmUp(t, gw)
 	goroutines, rss, fds := gw.Metric(t, "go_goroutines"), gw.RSS(t), gw.FDs(t)
 
@@ -62,7 +65,7 @@ func warmUp(t *testing.T, gw *harness.Gateway) {
 	t.Helper()
 	client := gw.Client(t)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), readPatience)
 	defer cancel()
 	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "hostile", Value: []byte("x")}).FirstErr(); err != nil {
 		t.Fatalf("the gateway does not serve: %v", err)
@@ -147,18 +150,18 @@ func expectClosed(address string, data []byte) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(answerPatience))
 	_, _ = c.Write(data) // it may be closed meanwhile
 	n, err := io.Copy(io.Discard, c)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("still open after 20 s, %d bytes received", n)
+		return fmt.Errorf("still open after %v, %d bytes received", answerPatience, n)
 	}
 	return nil // end of file or reset
 }
 
 func tlsHello(address string) error {
-	dialer := &net.Dialer{Timeout: 20 * time.Second}
+	dialer := &net.Dialer{Timeout: answerPatience}
 	c, err := tls.DialWithDialer(dialer, "tcp", address, &tls.Config{InsecureSkipVerify: true})
 	if err == nil {
 		c.Close()
@@ -166,7 +169,7 @@ func tlsHello(address string) error {
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return errors.New("still open after 20 s")
+		return fmt.Errorf("still open after %v", answerPatience)
 	}
 	return nil
 }
@@ -189,7 +192,7 @@ func roundTrip(address string, data []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(answerPatience))
 	if _, err := c.Write(data); err != nil {
 		return nil, err
 	}
@@ -218,7 +221,7 @@ func oneByteAtATime(address string) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(answerPatience))
 	_ = c.(*net.TCPConn).SetNoDelay(true)
 	for i := range int32(3) {
 		for _, b := range apiVersionsV0(i) {
@@ -245,7 +248,7 @@ func pipelined(address string) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(5 * answerPatience))
 	var data []byte
 	for i := range int32(1000) {
 		switch i % 3 {

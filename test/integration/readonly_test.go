@@ -145,7 +145,7 @@ func checkTail(t *testing.T, bootstrap string, tp harness.TopicPartition, from i
 		t.Errorf("partition %d ends at %d, want %d: last mirrored %d, the fence and %d records", tp.Partition, ends[tp], want, from, len(records))
 	}
 	reader := harness.Client(t, bootstrap, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{tp.Topic: {tp.Partition: kgo.NewOffset().At(from + 1)}}))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), readPatience)
 	defer cancel()
 	for range records {
 		if record := pollOne(ctx, t, reader); records[record.Offset] != string(record.Value) {
@@ -157,7 +157,7 @@ func checkTail(t *testing.T, bootstrap string, tp harness.TopicPartition, from i
 // changes are the requests that change a topic, in an order in which they can be tried on an ordinary one.
 func changes(t *testing.T, gw *harness.Gateway, topic string) map[string]func() error {
 	admin := harness.Admin(t, gw.Bootstrap())
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), readPatience)
 	t.Cleanup(cancel)
 	return map[string]func() error{
 		"Produce": func() error {
@@ -253,7 +253,7 @@ func TestCreateTopicsWithID(t *testing.T) {
 	if err := writer.ProduceSync(t.Context(), &kgo.Record{Topic: "with-id", Value: []byte("v")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), readPatience)
 	defer cancel()
 	reader := gw.Client(t, kgo.ConsumeTopics("with-id"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if record := pollOne(ctx, t, reader); string(record.Value) != "v" {

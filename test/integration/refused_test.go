@@ -66,7 +66,7 @@ func TestBatchRefused(t *testing.T) {
 	if err := to.Restart(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, 3*time.Minute, "it goes on by itself", func(ctx context.Context) error {
+	harness.Eventually(t, 10*time.Minute, "it goes on by itself, at the latest after the longest pause between two tries", func(ctx context.Context) error {
 		described, err := harness.Describe(ctx, client, mirror)
 		if p := described[refused.Name][0]; err == nil && (p.State != "MIRRORING" || p.DestinationOffset != 3) {
 			err = fmt.Errorf("it is %s at %d: %s", p.State, p.DestinationOffset, p.Reason)

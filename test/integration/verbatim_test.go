@@ -33,7 +33,7 @@ func TestNotVerbatim(t *testing.T) {
 	harness.CreateMirror(t, client, "not", from)
 	harness.AddTopics(t, client, "not", harness.Names(topics)...)
 	harness.WaitMirrored(t, client, "not", from, to.Bootstrap(), time.Minute, harness.Names(topics)...)
-	wait := []string{"verify", "--wait", "--timeout", "1m", "--source", from, "--topics", strings.Join(harness.Names(topics), ",")}
+	wait := []string{"verify", "--wait", "--timeout", "5m", "--source", from, "--topics", strings.Join(harness.Names(topics), ",")}
 	for _, reader := range []string{to.Bootstrap(), gw.Bootstrap()} {
 		if output, err := harness.Run(t, append(wait, "--destination", reader)...); err != nil {
 			t.Errorf("mirrorgate verify: %v\n%s", err, output)
