@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
 )
 
@@ -99,6 +100,11 @@ func (r *mirrorRun) checkLoops(ctx context.Context) {
 		r.bypassTold = true
 		r.log.Warn(bypassing(r.name).Message)
 	}
+	r.failLoops(p, here)
+}
+
+// failLoops fails the topics that are in a loop by what the source said.
+func (r *mirrorRun) failLoops(p *peer, here string) {
 	for _, rec := range r.m.records.topicsOf(r.name) {
 		if t := r.topic(rec.Name); t != nil && State(rec.State) == Mirroring {
 			t.inLoop(r.loop(rec.Name, p, here))
@@ -121,13 +127,34 @@ func (r *mirrorRun) tellHidden(p *peer, why error) {
 	r.hiddenTold = why != nil
 }
 
-// inLoop fails a topic that is at work; why is "" if it is in no loop.
+// inLoop fails a topic that is at work; why is "" if it is in no loop. One that has failed because the source shows it by another ID now is
+// told so, too: in a loop the gateways show each other's IDs, and which of the two is noticed first is chance.
 func (t *topicRun) inLoop(why string) {
-	if why == "" || !t.active() {
+	if why == "" || !t.active() && !t.failedAsRemade() {
 		return
 	}
 	t.mu.Lock()
 	t.lost = why + ", then resume it in the others; or, if the source shows another topic ID by then, remove it there, too, delete it at the destination and add it again"
 	t.mu.Unlock()
 	t.wakeUp()
+}
+
+// failedAsRemade reports whether a partition has failed because the source topic seems to be another one.
+func (t *topicRun) failedAsRemade() bool {
+	return slices.ContainsFunc(t.m.records.Partitions(t.run.name, t.name), func(part store.Partition) bool {
+		return State(part.State) == Failed && strings.HasPrefix(part.Reason, replication.SourceRemade)
+	})
+}
+
+// otherSource is why a topic cannot be made whose source has another ID than when it was added: perhaps because the source's gateway
+// mirrors it from here since then.
+func (t *topicRun) otherSource(err error) error {
+	here := t.m.destinationID.Load()
+	if here == nil {
+		return err
+	}
+	if why := t.run.loop(t.name, t.run.peer.Load(), *here); why != "" {
+		return fmt.Errorf("%s; if it does not go on here then, remove it here, too, and add it again", why)
+	}
+	return err
 }

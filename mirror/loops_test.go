@@ -2,9 +2,13 @@ package mirror
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/mirrorgate/mirrorgate/mirror/replication"
+	"github.com/mirrorgate/mirrorgate/store"
 )
 
 func TestLoopText(t *testing.T) {
@@ -55,4 +59,50 @@ func TestChainsDoNotGrow(t *testing.T) {
 		long = joinChain(Link{fmt.Sprint(i), "m"}, long, "")
 	}
 	require.Len(t, long, longestChain)
+}
+
+// aroundTheWorld is a source whose gateway mirrors topics from the world's destination.
+func aroundTheWorld(topics ...string) *peer {
+	back := peerMirror{name: "back", topics: make(map[string]peerTopic)}
+	for _, topic := range topics {
+		back.topics[topic] = peerTopic{chain: []Link{{ClusterID: "destination-cluster", Mirror: "back"}}}
+	}
+	return &peer{gateway: true, mirrors: []peerMirror{back}}
+}
+
+const aroundText = "destination-cluster -(mirror back)-> source-cluster -(mirror m)-> destination-cluster;"
+
+// In a loop the source shows the topic by another ID. If that is noticed first, the loop is told all the same; but it is no reason to
+// forget what else a topic has failed for.
+func TestLoopThatLooksLikeAnotherSource(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m")
+	w.sourceTopic("remade", 1)
+	w.sourceTopic("written", 1)
+	w.add("remade", "written")
+	w.eventually(func() bool { return len(w.replication("m").runs()) == 2 }, "running")
+	reasons := map[string]string{"remade": replication.SourceRemade + ": its ID is …", "written": "somebody else wrote to it"}
+	for topic, reason := range reasons {
+		w.replication("m").events.StateChanged(replication.StateChange{Topic: topic, From: Mirroring, To: Failed, Reason: reason, Permanent: true})
+		w.eventually(func() bool { return w.partition(topic, 0).Reason == reason }, "failed")
+	}
+	w.m.mirror("m").failLoops(aroundTheWorld("remade", "written"), "destination-cluster")
+	w.eventually(func() bool { return strings.Contains(w.partition("remade", 0).Reason, aroundText) }, "the loop is told")
+	require.Equal(t, Failed, w.partition("remade", 0).State)
+	require.Equal(t, reasons["written"], w.partition("written", 0).Reason)
+}
+
+// The other side was quicker with everything: by the time that the destination topic would be made, the source shows another ID.
+func TestLoopBeforeTheTopicIsMade(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m")
+	w.sourceTopic("t", 1)
+	run := w.m.mirror("m")
+	w.eventually(func() bool { return run.peer.Load() != nil }, "the source was asked")
+	run.peer.Store(aroundTheWorld("t"))
+	require.NoError(t, w.m.update(w.context(), store.Update{Key: store.TopicKey("m", "t"), Fn: store.Typed(func(*store.Topic) (*store.Topic, error) {
+		return &store.Topic{Mirror: "m", Name: "t", SourceID: TopicID{1}, Partitions: 1, State: int8(Initializing)}, nil
+	})}))
+	w.eventually(func() bool { return strings.Contains(w.partition("t", 0).Reason, aroundText) }, "the loop is told")
+	require.Equal(t, Initializing, w.partition("t", 0).State)
 }

@@ -128,7 +128,7 @@ func (t *topicRun) initialize(ctx context.Context, rec store.Topic) error {
 	}
 	plan := plans[t.name]
 	if err := t.sameSource(rec, plan); err != nil {
-		return err
+		return t.otherSource(err)
 	}
 	if ours, err := t.confirmClaim(ctx, rec); err != nil {
 		return err

@@ -15,10 +15,8 @@ import (
 // destinationLost fails all partitions if the destination topic is not the one that was made. The first look in this
 // process is taken here, before anything is mirrored; later ones by checkDestination.
 func (t *topicRun) destinationLost(ctx context.Context, rec store.Topic) (bool, error) {
-	if !t.active() {
-		return false, nil
-	}
-	if !t.checked {
+	active := t.active()
+	if active && !t.checked {
 		found, err := t.m.destinationTopic(ctx, t.name)
 		if err != nil {
 			return false, err
@@ -33,7 +31,7 @@ func (t *topicRun) destinationLost(ctx context.Context, rec store.Topic) (bool, 
 	t.mu.Lock()
 	lost := t.lost
 	t.mu.Unlock()
-	if lost == "" {
+	if lost == "" || !active && !t.failedAsRemade() {
 		return false, nil
 	}
 	t.dropAll()

@@ -80,6 +80,9 @@ func (s *suspicion) again() bool {
 	return s.looks >= lostLooks
 }
 
+// SourceRemade begins the reason of a partition whose source topic has another ID than it had.
+const SourceRemade = "diverged: the source topic was deleted and made again"
+
 const (
 	lostLooks = 3
 	// requestTimeout bounds a look or an offset check, with all retries of kgo.
@@ -303,7 +306,7 @@ func (v *sourceView) judge(name string, mt *kmsg.MetadataResponseTopic) (lost st
 	case mt.ErrorCode != 0:
 		return "", problemOf(mt.ErrorCode), false
 	case mt.TopicID != t.id && mt.TopicID != none && t.id != none:
-		lost = fmt.Sprintf("diverged: the source topic was deleted and made again: its ID is %s, mirrored was %s",
+		lost = fmt.Sprintf(SourceRemade+": its ID is %s, mirrored was %s",
 			cluster.IDString(mt.TopicID), cluster.IDString(t.id))
 	}
 	if lost != "" {
