@@ -22,6 +22,7 @@ type Proxy struct {
 
 	mu         sync.Mutex
 	closed     bool
+	round      int // of Cut: connections of an earlier one that are not links yet are cut, too
 	links      map[*link]struct{}
 	onResponse func(key, version int16) bool
 	cutAfter   func(connection int64) int64
@@ -79,10 +80,12 @@ func (p *Proxy) Pause() { p.gate.shut() }
 // Resume ends a Pause; nothing was lost.
 func (p *Proxy) Resume() { p.gate.open() }
 
-// Cut resets all connections and returns how many there were.
+// Cut resets all connections and returns how many there were. One that is just being made is reset, too: after SetTarget and Cut
+// nothing leads to the target before.
 func (p *Proxy) Cut() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.round++
 	for l := range p.links {
 		l.reset()
 	}
@@ -118,12 +121,19 @@ func (p *Proxy) accept() {
 		if err != nil {
 			continue
 		}
+		round := p.rounds()
 		number := p.accepted.Add(1) - 1
-		p.wg.Go(func() { p.serve(client, number) })
+		p.wg.Go(func() { p.serve(client, number, round) })
 	}
 }
 
-func (p *Proxy) serve(client net.Conn, number int64) {
+func (p *Proxy) rounds() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.round
+}
+
+func (p *Proxy) serve(client net.Conn, number int64, round int) {
 	defer client.Close()
 	if !p.gate.pass() {
 		return
@@ -135,7 +145,8 @@ func (p *Proxy) serve(client net.Conn, number int64) {
 	}
 	defer server.Close()
 	l := &link{proxy: p, number: number, client: client, server: server, requests: map[int32]request{}}
-	if !p.add(l, number) {
+	if !p.add(l, number, round) {
+		l.reset()
 		return
 	}
 	defer p.remove(l)
@@ -145,10 +156,10 @@ func (p *Proxy) serve(client net.Conn, number int64) {
 	both.Wait()
 }
 
-func (p *Proxy) add(l *link, number int64) bool {
+func (p *Proxy) add(l *link, number int64, round int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.round != round {
 		return false
 	}
 	if p.cutAfter != nil {

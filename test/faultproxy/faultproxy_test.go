@@ -172,3 +172,27 @@ func TestPause(t *testing.T) {
 		t.Errorf("cut %d connections, want 2", n)
 	}
 }
+
+// A connection that is accepted and does not lead anywhere yet when the others are cut does not lead to the target of before.
+func TestCutWhileConnecting(t *testing.T) {
+	before, asked := echo(t)
+	after, _ := echo(t)
+	p := start(t, before)
+	p.Pause()
+	c := dial(t, p)
+	for p.Accepted() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p.SetTarget(after)
+	p.Cut()
+	p.Resume()
+	if _, err := ask(c, 0, 1); err == nil {
+		t.Error("the connection was not cut")
+	}
+	if _, err := ask(dial(t, p), 0, 2); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the target of before was asked %d times", n)
+	}
+}
