@@ -16,6 +16,29 @@ import (
 
 const rpcPatience = 4 * time.Minute
 
+// untilAnswered sends a request again as long as the answer is that it should be: somebody was not ready, or too slow, and nothing was
+// refused.
+func untilAnswered(t testing.TB, what string, ask func(ctx context.Context) (code int16, message *string, err error)) {
+	t.Helper()
+	Eventually(t, leastPatience, what, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, rpcPatience)
+		defer cancel()
+		code, message, err := ask(ctx)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		switch answered := kerr.ErrorForCode(code); answered {
+		case nil:
+			return nil
+		case kerr.RequestTimedOut, kerr.CoordinatorNotAvailable, kerr.BrokerNotAvailable:
+			return fmt.Errorf("%w %s", answered, Message(message))
+		default:
+			t.Fatalf("%s: %v %s", what, answered, Message(message))
+			return nil
+		}
+	})
+}
+
 // CreateMirror makes a mirror of the source, with further configuration as key, value, key, value…
 func CreateMirror(t testing.TB, client *kgo.Client, name, source string, config ...string) {
 	t.Helper()
@@ -25,15 +48,13 @@ func CreateMirror(t testing.TB, client *kgo.Client, name, source string, config 
 	for i := 0; i < len(config); i += 2 {
 		request.Config = append(request.Config, mirrormsg.CreateMirrorRequestConfig{Name: config[i], Value: &config[i+1]})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), rpcPatience)
-	defer cancel()
-	response, err := request.RequestWith(ctx, client)
-	if err != nil {
-		t.Fatalf("CreateMirror: %v", err)
-	}
-	if response.ErrorCode != 0 {
-		t.Fatalf("CreateMirror: %v %s", kerr.ErrorForCode(response.ErrorCode), Message(response.ErrorMessage))
-	}
+	untilAnswered(t, "CreateMirror", func(ctx context.Context) (int16, *string, error) {
+		response, err := request.RequestWith(ctx, client)
+		if err != nil {
+			return 0, nil, err
+		}
+		return response.ErrorCode, response.ErrorMessage, nil
+	})
 }
 
 // AddTopics adds topics to a mirror.
@@ -43,15 +64,13 @@ func AddTopics(t testing.TB, client *kgo.Client, mirror string, topics ...string
 	for _, topic := range topics {
 		request.Topics = append(request.Topics, mirrormsg.AddTopicsToMirrorRequestTopic{TopicName: topic, MirrorName: &mirror})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), rpcPatience)
-	defer cancel()
-	response, err := request.RequestWith(ctx, client)
-	if err != nil {
-		t.Fatalf("AddTopicsToMirror: %v", err)
-	}
-	if response.ErrorCode != 0 {
-		t.Fatalf("AddTopicsToMirror: %v %s", kerr.ErrorForCode(response.ErrorCode), Message(response.ErrorMessage))
-	}
+	untilAnswered(t, "AddTopicsToMirror", func(ctx context.Context) (int16, *string, error) {
+		response, err := request.RequestWith(ctx, client)
+		if err != nil {
+			return 0, nil, err
+		}
+		return response.ErrorCode, response.ErrorMessage, nil
+	})
 }
 
 // RemoveTopics takes topics out of a mirror, which makes them writable.
@@ -62,15 +81,13 @@ func RemoveTopics(t testing.TB, client *kgo.Client, mirror string, topics ...str
 	for _, topic := range topics {
 		request.Topics = append(request.Topics, mirrormsg.RemoveTopicsFromMirrorRequestTopic{TopicName: topic})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), rpcPatience)
-	defer cancel()
-	response, err := request.RequestWith(ctx, client)
-	if err != nil {
-		t.Fatalf("RemoveTopicsFromMirror: %v", err)
-	}
-	if response.ErrorCode != 0 {
-		t.Fatalf("RemoveTopicsFromMirror: %v %s", kerr.ErrorForCode(response.ErrorCode), Message(response.ErrorMessage))
-	}
+	untilAnswered(t, "RemoveTopicsFromMirror", func(ctx context.Context) (int16, *string, error) {
+		response, err := request.RequestWith(ctx, client)
+		if err != nil {
+			return 0, nil, err
+		}
+		return response.ErrorCode, response.ErrorMessage, nil
+	})
 }
 
 // Partition is what DescribeMirrors says of a partition.
@@ -135,6 +152,9 @@ func WaitMirrored(t testing.TB, client *kgo.Client, mirror, source, destination 
 			return err
 		}
 		for _, topic := range topics {
+			if len(described[topic]) == 0 {
+				return fmt.Errorf("topic %s is not in the mirror", topic)
+			}
 			for _, p := range described[topic] {
 				if p.State == "FAILED" {
 					t.Fatalf("%s/%d FAILED: %s", topic, p.Partition, p.Reason)
