@@ -117,34 +117,14 @@ func (p *pair) readAll(topic string) map[harness.TopicPartition]map[int64]string
 	p.t.Helper()
 	ends, err := harness.Ends(p.ctx(), p.to, topic)
 	p.must(err)
-	client := p.gateway.Client(p.t, saslAdmin(), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	client := p.gateway.Client(p.t, append(reading(topic), saslAdmin())...)
 	records := make(map[harness.TopicPartition]map[int64]string)
-	// Behind the last record of a partition there may be a fence, which nobody sees.
-	whole := func() bool {
-		for tp, end := range ends {
-			if _, ok := records[tp][end-1]; !ok && end > 0 {
-				if _, ok := records[tp][end-2]; !ok && end > 1 {
-					return false
-				}
-			}
+	readTo(p.t, client, ends, func(tp harness.TopicPartition, r *kgo.Record) {
+		if records[tp] == nil {
+			records[tp] = make(map[int64]string)
 		}
-		return true
-	}
-	deadline := time.Now().Add(time.Minute)
-	for !whole() {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("not all of %s could be read within a minute", topic)
-		}
-		ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
-		client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			tp := harness.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-			if records[tp] == nil {
-				records[tp] = make(map[int64]string)
-			}
-			records[tp][r.Offset] = string(r.Value)
-		})
-		cancel()
-	}
+		records[tp][r.Offset] = string(r.Value)
+	})
 	return records
 }
 

@@ -71,7 +71,7 @@ func (p *pair) must(err error) {
 }
 
 func (p *pair) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Minute)
 	p.t.Cleanup(cancel)
 	return ctx
 }
@@ -93,18 +93,9 @@ func (p *pair) createMirrorAt(bootstrap string, config ...string) {
 // gatewayRights are what the gateway's user needs at the source.
 func (p *pair) gatewayRights() {
 	p.t.Helper()
-	p.addACLs(p.from, kadm.NewACLs().Topics("*").Groups("*").ResourcePatternType(kadm.ACLPatternLiteral).
+	harness.AddACLs(p.t, p.from, kadm.NewACLs().Topics("*").Groups("*").ResourcePatternType(kadm.ACLPatternLiteral).
 		Operations(kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs).Allow("User:gateway").AllowHosts())
-	p.addACLs(p.from, kadm.NewACLs().Clusters().Operations(kadm.OpDescribe).Allow("User:gateway").AllowHosts())
-}
-
-func (p *pair) addACLs(admin *kadm.Client, acls *kadm.ACLBuilder) {
-	p.t.Helper()
-	results, err := admin.CreateACLs(p.ctx(), acls)
-	for _, r := range results {
-		err = errors.Join(err, r.Err)
-	}
-	p.must(err)
+	harness.AddACLs(p.t, p.from, kadm.NewACLs().Clusters().Operations(kadm.OpDescribe).Allow("User:gateway").AllowHosts())
 }
 
 // aclsAt are the ACLs of a cluster, in words.
@@ -163,6 +154,42 @@ func (p *pair) awaitState(topic, state string) {
 func (p *pair) awaitSameEnds(topics ...string) {
 	p.t.Helper()
 	harness.WaitSameEnds(p.t, p.source.InternalBootstrap(), p.destination.InternalBootstrap(), time.Minute, topics...)
+}
+
+// reading are the options of a client that reads a topic from its start for readTo.
+func reading(topic string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200 * time.Millisecond),
+	}
+}
+
+// readTo reads until it has seen the last offset of each partition, and shows the records. The client must keep control records: where
+// the end of a log has no record, there is a marker, also instead of what a gateway hides.
+func readTo(t *testing.T, client *kgo.Client, ends map[harness.TopicPartition]int64, show func(harness.TopicPartition, *kgo.Record)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	behind := make(map[harness.TopicPartition]bool)
+	for tp, end := range ends {
+		if end > 0 {
+			behind[tp] = true
+		}
+	}
+	for len(behind) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			t.Fatalf("reading up to %v: %v", ends, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			tp := harness.TopicPartition{Topic: r.Topic, Partition: r.Partition}
+			if r.Offset >= ends[tp]-1 {
+				delete(behind, tp)
+			}
+			if !r.Attrs.IsControl() {
+				show(tp, r)
+			}
+		})
+	}
 }
 
 // load writes to all partitions of a topic of the source, as many as it has at the time, until stop.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,21 +54,21 @@ func (s *site) must(err error) {
 	}
 }
 
-// forget deletes the mirrors of the gateway, for the next test with the cluster.
+// forget deletes the mirrors of the gateway, for the next test with the cluster. Gateways that they mirror from may be gone.
 func (s *site) forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	listed, err := mirrormsg.NewPtrListMirrorsRequest().RequestWith(ctx, s.client)
-	if err != nil {
-		s.t.Errorf("list mirrors: %v", err)
-		return
-	}
-	for _, m := range listed.Mirrors {
-		_, _ = s.run("remove-topics", "--mirror", m.MirrorName, "--all-topics")
-		if out, err := s.run("delete", "--mirror", m.MirrorName); err != nil {
-			s.t.Errorf("delete mirror %s: %v\n%s", m.MirrorName, err, out)
+	harness.Eventually(s.t, time.Minute, "the mirrors are deleted", func(ctx context.Context) error {
+		listed, err := mirrormsg.NewPtrListMirrorsRequest().RequestWith(ctx, s.client)
+		if err != nil {
+			return err
 		}
-	}
+		for _, m := range listed.Mirrors {
+			_, _ = s.run("remove-topics", "--mirror", m.MirrorName, "--all-topics") // an error if it has none
+			if out, deleteErr := s.run("delete", "--mirror", m.MirrorName); deleteErr != nil {
+				err = errors.Join(err, fmt.Errorf("mirror %s: %w\n%s", m.MirrorName, deleteErr, out))
+			}
+		}
+		return err
+	})
 }
 
 // run runs "mirrorgate mirrors" at the gateway.
@@ -245,16 +246,8 @@ func (s *site) records(tp harness.TopicPartition) (records []seen) {
 	client := s.gateway.Client(s.t, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{tp.Topic: {tp.Partition: kgo.NewOffset().AtStart()}}))
 	defer client.CloseAllowingRebalance()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
-	for at := int64(0); at < end; {
-		fetches := client.PollFetches(ctx)
-		s.must(fetches.Err0())
-		fetches.EachRecord(func(r *kgo.Record) {
-			if at = r.Offset + 1; !r.Attrs.IsControl() {
-				records = append(records, seen{r.Offset, r.Timestamp.UnixMilli(), fmt.Sprintf("%q", r.Key), string(r.Value), fmt.Sprintf("%q", r.Headers)})
-			}
-		})
-	}
+	readTo(s.t, client, map[harness.TopicPartition]int64{tp: end}, func(_ harness.TopicPartition, r *kgo.Record) {
+		records = append(records, seen{r.Offset, r.Timestamp.UnixMilli(), fmt.Sprintf("%q", r.Key), string(r.Value), fmt.Sprintf("%q", r.Headers)})
+	})
 	return records
 }

@@ -2,11 +2,13 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorgate/mirrorgate/test/faultproxy"
@@ -107,9 +109,22 @@ func TestRetryAndAddAgain(t *testing.T) {
 	p.refused("not empty", "add-topics", "--mirror", "m", "--topics", "again")
 	_, err := p.to.DeleteTopic(p.ctx(), "again")
 	p.must(err)
+	p.awaitDeleted("again")
 	p.command("add-topics", "--mirror", "m", "--topics", "again", "--wait")
 	p.awaitSameEnds("again")
 	harness.SameRecords(t, p.source.InternalBootstrap(), p.destination.InternalBootstrap(), "again")
+}
+
+// awaitDeleted waits until the destination's broker, too, knows that a topic is no more.
+func (p *pair) awaitDeleted(topic string) {
+	p.t.Helper()
+	harness.Eventually(p.t, time.Minute, topic+" is deleted", func(ctx context.Context) error {
+		topics, err := p.to.ListTopics(ctx, topic)
+		if err == nil && !errors.Is(topics[topic].Err, kerr.UnknownTopicOrPartition) {
+			err = fmt.Errorf("it is there, or %v", topics[topic].Err)
+		}
+		return err
+	})
 }
 
 // transactions write a committed and an aborted transaction to a topic of the source: offsets without records.
@@ -158,29 +173,17 @@ func (p *pair) sameForReaders(topic string) {
 }
 
 func readCommitted(topic string) []kgo.Opt {
-	return []kgo.Opt{kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200 * time.Millisecond)}
+	return append(reading(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 }
 
-// read reads up to the ends, and returns the values by partition and offset. What lies at the very end may have no record,
-// so it stops when nothing more comes behind what it has seen.
+// read reads up to the ends, and returns the values by partition and offset.
 func (p *pair) read(client *kgo.Client, ends map[harness.TopicPartition]int64) map[string]string {
 	p.t.Helper()
 	records := make(map[string]string)
-	quiet := 0
-	for quiet < 5 {
-		ctx, cancel := context.WithTimeout(p.t.Context(), 500*time.Millisecond)
-		fetches := client.PollFetches(ctx)
-		cancel()
-		n := 0
-		fetches.EachRecord(func(r *kgo.Record) {
-			if r.Offset < ends[harness.TopicPartition{Topic: r.Topic, Partition: r.Partition}] {
-				records[fmt.Sprintf("%s/%d@%d", r.Topic, r.Partition, r.Offset)] = string(r.Value)
-				n++
-			}
-		})
-		if quiet++; n > 0 || len(records) == 0 {
-			quiet = 0
+	readTo(p.t, client, ends, func(tp harness.TopicPartition, r *kgo.Record) {
+		if r.Offset < ends[tp] {
+			records[fmt.Sprintf("%s/%d@%d", tp.Topic, tp.Partition, r.Offset)] = string(r.Value)
 		}
-	}
+	})
 	return records
 }

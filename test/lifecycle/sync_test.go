@@ -131,11 +131,11 @@ func (p *pair) aclsFollow() {
 		return kadm.NewACLs().Topics(name).ResourcePatternType(pattern).Operations(kadm.OpRead)
 	}
 	deny := topic("beside", kadm.ACLPatternLiteral).Deny("User:bob").DenyHosts()
-	p.addACLs(p.from, topic("beside", kadm.ACLPatternLiteral).Allow("User:alice").AllowHosts())
-	p.addACLs(p.from, deny)
-	p.addACLs(p.from, topic("bes", kadm.ACLPatternPrefixed).Allow("User:*").AllowHosts())
-	p.addACLs(p.from, kadm.NewACLs().Groups("other").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpRead).Allow("User:alice").AllowHosts())
-	p.addACLs(p.to, topic("by-hand", kadm.ACLPatternLiteral).Allow("User:alice").AllowHosts())
+	harness.AddACLs(p.t, p.from, topic("beside", kadm.ACLPatternLiteral).Allow("User:alice").AllowHosts())
+	harness.AddACLs(p.t, p.from, deny)
+	harness.AddACLs(p.t, p.from, topic("bes", kadm.ACLPatternPrefixed).Allow("User:*").AllowHosts())
+	harness.AddACLs(p.t, p.from, kadm.NewACLs().Groups("other").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpRead).Allow("User:alice").AllowHosts())
+	harness.AddACLs(p.t, p.to, topic("by-hand", kadm.ACLPatternLiteral).Allow("User:alice").AllowHosts())
 	await := func(what string, want map[string]bool) {
 		p.t.Helper()
 		harness.Eventually(p.t, time.Minute, what, func(ctx context.Context) error {
@@ -153,8 +153,7 @@ func (p *pair) aclsFollow() {
 		"ALLOW User:* READ TOPIC PREFIXED bes": true, "ALLOW User:alice READ GROUP LITERAL other": false,
 		"ALLOW User:alice READ TOPIC LITERAL by-hand": true,
 	})
-	_, err := p.from.DeleteACLs(p.ctx(), deny)
-	p.must(err)
+	harness.RemoveACLs(p.t, p.from, deny)
 	await("what the source has no more is gone", map[string]bool{
 		"ALLOW User:alice READ TOPIC LITERAL beside": true, "DENY User:bob READ TOPIC LITERAL beside": false,
 		"ALLOW User:alice READ TOPIC LITERAL by-hand": true,
@@ -183,9 +182,13 @@ func TestGroupsAreInPlace(t *testing.T) {
 	commit(p, p.from, "classic", "local", 0)
 	share := make(kadm.Offsets)
 	share.AddOffset("groups", 0, 250, -1)
-	altered, err := p.from.AlterShareGroupOffsets(p.ctx(), "shared", share)
-	p.must(err)
-	p.must(altered.Error())
+	harness.Eventually(t, time.Minute, "the share group is made", func(ctx context.Context) error { // the first one of the cluster
+		altered, err := p.from.AlterShareGroupOffsets(ctx, "shared", share)
+		if err == nil {
+			err = altered.Error()
+		}
+		return err
+	})
 
 	p.awaitCommitted("classic", 300)
 	p.awaitCommitted("new-protocol", 1000)
