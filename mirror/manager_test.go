@@ -31,6 +31,7 @@ type fakeReplication struct {
 
 	mu      sync.Mutex
 	running map[string]replication.PartitionSpec // by topic-partition
+	starts  map[string]int
 	stops   map[string]int
 	dropped map[string]int
 	noted   map[string]int64
@@ -49,6 +50,13 @@ func (f *fakeReplication) Start(spec replication.PartitionSpec) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running[at(spec.Topic, spec.Partition)] = spec
+	f.starts[at(spec.Topic, spec.Partition)]++
+}
+
+func (f *fakeReplication) startsOf(topic string, partition int32) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.starts[at(topic, partition)]
 }
 
 func (f *fakeReplication) Stop(_ context.Context, spec replication.PartitionSpec) (int64, error) {
@@ -166,7 +174,7 @@ func (w *world) managerAs(principal string) *Manager {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			f := &fakeReplication{
-				events: events, running: make(map[string]replication.PartitionSpec), stops: make(map[string]int),
+				events: events, running: make(map[string]replication.PartitionSpec), starts: make(map[string]int), stops: make(map[string]int),
 				dropped: make(map[string]int), noted: make(map[string]int64), last: 42,
 			}
 			w.replications[mirror] = f

@@ -227,8 +227,7 @@ func (t *topicRun) mirror(ctx context.Context, rec store.Topic) error {
 				spec := t.spec(rec, part.Partition)
 				spec.Compacted, spec.MaxBatchBytes = shape.compacted(), shape.batchBytes()
 				spec.Fresh = part.Continued == 0 && (State(part.State) == Initializing || State(part.State) == Preparing)
-				t.run.replication.Start(spec)
-				t.setStarted(part.Partition, true)
+				t.start(spec)
 			}
 		}
 	}
@@ -354,6 +353,17 @@ func (t *topicRun) spec(rec store.Topic, partition int32) replication.PartitionS
 		ProducerID: rec.ProducerID, PastProducerIDs: rec.PastProducerIDs, From: t.continuedFrom(partition),
 		SourceClusterID: t.run.sourceClusterID, SourceEpochs: epochs, SourceStart: start,
 	}
+}
+
+// start begins the replication of a partition, unless it was paused since its record was read: whoever pauses waits only for partitions
+// that are started by then.
+func (t *topicRun) start(spec replication.PartitionSpec) {
+	t.setStarted(spec.Partition, true)
+	if part, _ := t.m.records.Partition(t.run.name, t.name, spec.Partition); State(part.State) == Paused {
+		t.wakeUp() // the next step drops it
+		return
+	}
+	t.run.replication.Start(spec)
 }
 
 // drop ends the replication of a partition without a fence, and tells those that wait for it.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
@@ -144,6 +146,41 @@ func TestPauseAndResume(t *testing.T) {
 	_, err = w.m.RemoveTopics(w.context(), "m", refs("", "t"))
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t-0": 1, "t-1": 1, "t-2": 1}, w.replication("m").stops)
+}
+
+// A topic is paused while its partitions are about to be started: what a pause has answered for is not started any more.
+func TestPauseWhileStarting(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m")
+	w.sourceTopic("t", 1)
+	starting, goOn := make(chan struct{}), make(chan struct{})
+	var asked atomic.Bool
+	w.destination.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) { // asked for just before
+		if asked.CompareAndSwap(false, true) {
+			w.destination.SleepControl(func() { close(starting); <-goOn })
+		}
+		return nil, nil, false
+	})
+	w.add("t")
+	<-starting
+	paused := make(chan error, 1)
+	go func() {
+		results, err := w.m.PauseTopics(w.context(), "m", refs("", "t"))
+		if err == nil && results[0].Err != nil {
+			err = results[0].Err
+		}
+		paused <- err
+	}()
+	w.eventually(func() bool { return w.partition("t", 0).State == Paused }, "paused")
+	close(goOn)
+	require.NoError(t, <-paused)
+	// What the step that had begun is up to has happened once the next one has done something.
+	w.replication("m").events.StateChanged(replication.StateChange{Topic: "t", From: Mirroring, To: Failed, Reason: "the next step", Permanent: true, LastMirrored: -1})
+	w.eventually(func() bool { return w.partition("t", 0).State == Failed }, "the next step")
+	require.Zero(t, w.replication("m").startsOf("t", 0))
+	_, err := w.m.ResumeTopics(w.context(), "m", refs("", "t"))
+	require.NoError(t, err)
+	w.eventually(func() bool { return len(w.replication("m").runs()) == 1 }, "running")
 }
 
 func TestResumeTriesFailedAgain(t *testing.T) {
