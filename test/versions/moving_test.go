@@ -54,6 +54,16 @@ func (r *reader) await(t *testing.T, want []int64) {
 	})
 }
 
+// noErrors fails the test if the reader has told of an error.
+func (r *reader) noErrors(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.ContainsFunc(r.lines, func(line string) bool { return strings.Contains(line, "ERROR") }) {
+		t.Errorf("%s:\n%s", r.name, strings.Join(r.lines, "\n"))
+	}
+}
+
 // span shows the ends of a long list.
 func span(offsets []int64) string {
 	if len(offsets) < 20 {
@@ -241,9 +251,7 @@ func TestConsumersMove(t *testing.T) {
 	want = append(want, offsets(601, 701)...)
 	for _, r := range readers {
 		r.await(t, want)
-		if slices.ContainsFunc(r.lines, func(line string) bool { return strings.Contains(line, "ERROR") }) {
-			t.Errorf("%s:\n%s", r.name, strings.Join(r.lines, "\n"))
-		}
+		r.noErrors(t)
 	}
 }
 
