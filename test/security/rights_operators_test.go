@@ -78,7 +78,6 @@ func operators(w *rightsWorld) {
 
 func (w *rightsWorld) operator(client *kgo.Client, ask mirrorRequest, needed string) {
 	topicToo := strings.Contains(needed, "on the topic")
-	// A broker learns of an ACL a moment after the controller has it.
 	answers := func(when string, right func(code int16) bool) {
 		w.t.Helper()
 		harness.Eventually(w.t, 20*time.Second, when, func(ctx context.Context) error {
@@ -94,15 +93,8 @@ func (w *rightsWorld) operator(client *kgo.Client, ask mirrorRequest, needed str
 	}
 	allow := func(acls *kadm.ACLBuilder, operations ...kadm.ACLOperation) (takeAway func()) {
 		acls = acls.ResourcePatternType(kadm.ACLPatternLiteral).Operations(operations...).Allow("User:bob").AllowHosts()
-		results, err := w.to.CreateACLs(w.ctx(), acls)
-		for _, r := range results {
-			err = errors.Join(err, r.Err)
-		}
-		must(w.t, err)
-		return func() {
-			_, err := w.to.DeleteACLs(w.ctx(), acls)
-			must(w.t, err)
-		}
+		harness.AddACLs(w.t, w.to, acls)
+		return func() { harness.RemoveACLs(w.t, w.to, acls) }
 	}
 	refused("without rights", kerr.ClusterAuthorizationFailed)
 	cluster := needed[:strings.Index(needed, "on the cluster")]

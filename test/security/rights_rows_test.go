@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorgate/mirrorgate/handlers/mirrormsg"
+	"github.com/mirrorgate/mirrorgate/test/integration/harness"
 )
 
 // rightTest is how a row is tested.
@@ -98,8 +100,7 @@ func answer(code int16, message *string) error {
 
 // addLate adds another topic, and keeps the answer.
 func (w *rightsWorld) addLate(topic string) {
-	_, err := w.from.CreateTopic(w.ctx(), 1, 1, nil, topic)
-	must(w.t, err)
+	harness.CreateTopics(w.t, w.source.InternalBootstrap(), harness.Topic{Name: topic, Partitions: 1})
 	w.answer = fmt.Sprint(addTopic(topic)(w.ctx(), w))
 }
 
@@ -169,18 +170,16 @@ func (w *rightsWorld) commit() {
 	start, _ := starts.Lookup(rightsTopic, 0)
 	offsets := make(kadm.Offsets)
 	offsets.Add(kadm.Offset{Topic: rightsTopic, Partition: 0, At: start.Offset + 1, LeaderEpoch: -1, Metadata: fmt.Sprint(w.changes)})
-	must(w.t, w.from.CommitAllOffsets(w.ctx(), rightsGroup, offsets))
+	harness.Eventually(w.t, time.Minute, "the group commits", func(ctx context.Context) error { // the first time, there is no coordinator yet
+		return w.from.CommitAllOffsets(ctx, rightsGroup, offsets)
+	})
 }
 
 func (w *rightsWorld) addACL() {
 	w.t.Helper()
 	w.changes++
-	results, err := w.from.CreateACLs(w.ctx(), kadm.NewACLs().Topics(fmt.Sprintf("%s-%d", rightsPrefix, w.changes)).ResourcePatternType(kadm.ACLPatternLiteral).
+	harness.AddACLs(w.t, w.from, kadm.NewACLs().Topics(fmt.Sprintf("%s-%d", rightsPrefix, w.changes)).ResourcePatternType(kadm.ACLPatternLiteral).
 		Operations(kadm.OpRead).Allow("User:alice").AllowHosts())
-	for _, r := range results {
-		err = errors.Join(err, r.Err)
-	}
-	must(w.t, err)
 }
 
 // topicState is where the logs start and end, and a setting.

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/mirrorgate/mirrorgate/store"
+	"github.com/mirrorgate/mirrorgate/test/integration/harness"
 	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 )
 
@@ -111,24 +111,13 @@ func (w *rightsWorld) grant(r right) {
 func (w *rightsWorld) grantAt(cluster *kadm.Client, user string, rights ...right) {
 	w.t.Helper()
 	for _, r := range rights {
-		results, err := cluster.CreateACLs(w.ctx(), r.acl(w.t, user))
-		for _, result := range results {
-			err = errors.Join(err, result.Err)
-		}
-		must(w.t, err)
+		harness.AddACLs(w.t, cluster, r.acl(w.t, user))
 	}
 }
 
 func (w *rightsWorld) take(r right) {
 	w.t.Helper()
-	results, err := w.admin(r.side).DeleteACLs(w.ctx(), r.acl(w.t, gatewayUser))
-	deleted := 0
-	for _, result := range results {
-		err = errors.Join(err, result.Err)
-		deleted += len(result.Deleted)
-	}
-	must(w.t, err)
-	if deleted != 1 {
+	if deleted := harness.RemoveACLs(w.t, w.admin(r.side), r.acl(w.t, gatewayUser)); deleted != 1 {
 		w.t.Fatalf("%d ACLs were taken away for %v", deleted, r)
 	}
 }

@@ -86,7 +86,7 @@ func (w *rightsWorld) inTest(t *testing.T) *rightsWorld {
 }
 
 func (w *rightsWorld) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	w.t.Cleanup(cancel)
 	return ctx
 }
