@@ -104,8 +104,6 @@ func (s *story) verify(ctx context.Context) {
 
 // read reads partitions from their starts up to their ends, whose last offset is a record or a marker.
 func read(ctx context.Context, bootstrap string, level kgo.IsolationLevel, starts, ends map[harness.TopicPartition]int64) (map[harness.TopicPartition]log, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	from, at := map[string]map[int32]kgo.Offset{}, maps.Clone(starts)
 	for tp, end := range ends {
 		if starts[tp] < end {
@@ -120,7 +118,7 @@ func read(ctx context.Context, bootstrap string, level kgo.IsolationLevel, start
 		return logs, nil
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.ConsumePartitions(from), kgo.FetchIsolationLevel(level),
-		kgo.KeepControlRecords(), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond))
+		kgo.KeepControlRecords(), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(200*time.Millisecond), kgo.AlwaysRetryEOF())
 	if err != nil {
 		return nil, err
 	}

@@ -18,10 +18,7 @@ import (
 )
 
 // patience is how long anything may take that is waited for; only a hang reaches it.
-const patience = 3 * time.Minute
-
-// startPatience is the same for the start of the log at the mirror, once the rest is there.
-const startPatience = time.Minute
+const patience = 10 * time.Minute
 
 // mirror is the name of the one mirror of a story.
 const mirror = "story"
@@ -81,7 +78,7 @@ type story struct {
 func newStory(t *testing.T, random *rand.Rand) *story {
 	t.Helper()
 	s := &story{t: t, random: random, began: time.Now(), clock: time.Now().Truncate(time.Second), producers: map[string]*kgo.Client{}, starts: map[harness.TopicPartition]int64{}, gatewayUp: true, destUp: true}
-	s.source = kafkatest.Start(t, kafkatest.Options{})
+	s.source = kafkatest.Start(t, kafkatest.Options{Settings: map[string]string{"transaction.max.timeout.ms": fmt.Sprint(transactionTimeout.Milliseconds())}})
 	s.dest = kafkatest.Start(t, kafkatest.Options{})
 	s.admin = harness.Admin(t, s.source.Bootstrap())
 	var made []harness.Topic
@@ -205,7 +202,7 @@ func (s *story) settle() {
 	harness.WaitMirrored(s.t, s.client, mirror, s.source.Bootstrap(), s.dest.Bootstrap(), patience, names()...)
 	dest := harness.Client(s.t, s.dest.Bootstrap())
 	defer dest.Close()
-	harness.Eventually(s.t, startPatience, "both logs start at the same offsets", func(ctx context.Context) error {
+	harness.Eventually(s.t, patience, "both logs start at the same offsets", func(ctx context.Context) error {
 		_, err := s.sameStarts(ctx, kadm.NewClient(dest))
 		return err
 	})

@@ -20,12 +20,17 @@ var codecs = []struct {
 	{"lz4", kgo.Lz4Compression()}, {"zstd", kgo.ZstdCompression()},
 }
 
+// transactionTimeout is longer than any story keeps a transaction open.
+const transactionTimeout = time.Hour
+
 // newProducer writes, with each flush, the records since the last one: a batch for a partition.
 func (s *story) newProducer(opts ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
 	base := []kgo.Opt{
 		kgo.SeedBrokers(s.source.Bootstrap()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(),
-		kgo.MaxBufferedRecords(1 << 20), kgo.MetadataMinAge(50 * time.Millisecond), kgo.TransactionTimeout(10 * time.Minute),
+		kgo.MaxBufferedRecords(1 << 20), kgo.MetadataMinAge(50 * time.Millisecond), kgo.TransactionTimeout(transactionTimeout),
+		// A broker that is stopped or killed closes connections before it answers anything on them: nothing is given up for that.
+		kgo.AlwaysRetryEOF(), kgo.UnknownTopicRetries(-1),
 	}
 	client, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {

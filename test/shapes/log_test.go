@@ -20,6 +20,9 @@ import (
 // epochMillis is the timestamp of the first record of most logs: long ago, so that nothing depends on today.
 const epochMillis = 1_700_000_000_000
 
+// transactionTimeout is longer than any row keeps a transaction open, which is while all rows of its release are made and mirrored.
+const transactionTimeout = time.Hour
+
 // source is a cluster that logs are made at.
 type source struct {
 	*kafkatest.Cluster
@@ -33,6 +36,7 @@ func newSource(t *testing.T, version string) *source {
 		"message.max.bytes":          fmt.Sprint(sourceMaxBytes),
 		"replica.fetch.max.bytes":    fmt.Sprint(sourceMaxBytes),
 		"auto.create.topics.enable":  "false",
+		"transaction.max.timeout.ms": fmt.Sprint(transactionTimeout.Milliseconds()),
 		"log.cleaner.io.buffer.size": "8388608",
 		// A log that was made by hand is shorter than the checkpoints say.
 		"log.flush.start.offset.checkpoint.interval.ms": "1000",
@@ -91,7 +95,7 @@ func (l *log) awaitLeader(t *testing.T) {
 
 func (l *log) delete(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	deleted, err := l.admin.DeleteTopics(ctx, l.topic)
 	if err = errors.Join(err, deleted.Error()); err != nil {
@@ -108,7 +112,7 @@ func (l *log) delete(t *testing.T) {
 
 func (l *log) set(t *testing.T, key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// The whole set is written again: sources before 2.3 have no incremental change.
 	described, err := l.admin.DescribeTopicConfigs(ctx, l.topic)
@@ -130,7 +134,7 @@ func (l *log) set(t *testing.T, key, value string) {
 // trim deletes the records below an offset.
 func (l *log) trim(t *testing.T, offset int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var offsets kadm.Offsets = map[string]map[int32]kadm.Offset{}
 	offsets.AddOffset(l.topic, 0, offset, -1)
@@ -158,7 +162,8 @@ func (l *log) producer(t *testing.T, opts ...kgo.Opt) *producer {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(l.Bootstrap()), kgo.DefaultProduceTopic(l.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ManualFlushing(), kgo.MaxBufferedRecords(1 << 20), kgo.ProducerBatchMaxBytes(64 << 20), kgo.BrokerMaxWriteBytes(100 << 20),
-		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MetadataMinAge(50 * time.Millisecond), kgo.TransactionTimeout(10 * time.Minute),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MetadataMinAge(50 * time.Millisecond), kgo.TransactionTimeout(transactionTimeout),
+		kgo.AlwaysRetryEOF(), kgo.UnknownTopicRetries(-1),
 	}
 	client, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {
@@ -173,7 +178,7 @@ func (l *log) producer(t *testing.T, opts ...kgo.Opt) *producer {
 // send writes one batch and returns the offset of its first record.
 func (p *producer) send(records ...*kgo.Record) int64 {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	var mu sync.Mutex
 	var errs error
@@ -251,7 +256,7 @@ func (p *producer) begin() {
 
 func (p *producer) end(commit kgo.TransactionEndTry) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	if err := p.client.EndTransaction(ctx, commit); err != nil {
 		p.t.Fatal(err)

@@ -172,7 +172,7 @@ func readFranz(ctx context.Context, bootstrap, isolation string, logs map[string
 		return nil, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	behind := func() bool {
 		for topic := range from {
@@ -211,7 +211,7 @@ func readLibrdkafka(ctx context.Context, bootstrap, isolation string, logs map[s
 // compiled is the folder with the class of testdata/Reader.java. Kafka needs a Java runtime only, so the compiler is
 // fetched like Kafka itself.
 var compiled = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	java, err := kafkatest.Java()
 	if err != nil {
@@ -264,7 +264,7 @@ func readJava(ctx context.Context, bootstrap, isolation string, logs map[string]
 
 // readWith runs a program that prints lines of topic and record, and "topic end offset".
 func readWith(ctx context.Context, logs map[string]bounds, command ...string) (reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	result := reading{}
 	for topic, log := range logs {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 var only = flag.String("shapes", "", "regular expression of the `names` of rows to run, as release/row")
 
 // patience is how long a mirror may take to become what is expected of it.
-const patience = 90 * time.Second
+const patience = 8 * time.Minute
 
 // suite has what all groups share.
 type suite struct {

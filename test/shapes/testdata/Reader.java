@@ -25,7 +25,7 @@ public class Reader {
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(ends.keySet());
             consumer.seekToBeginning(ends.keySet());
-            long deadline = System.nanoTime() + 60_000_000_000L;
+            long deadline = System.nanoTime() + 480_000_000_000L;
             boolean done = false;
             while (!done && System.nanoTime() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> r : consumer.poll(Duration.ofMillis(200))) {

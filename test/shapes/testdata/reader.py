@@ -24,7 +24,7 @@ consumer = Consumer({
     "auto.offset.reset": "error", "enable.partition.eof": True, "fetch.wait.max.ms": 100,
 })
 consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in ends])
-reached, lines, deadline = {}, [], time.monotonic() + 60
+reached, lines, deadline = {}, [], time.monotonic() + 480
 while any(reached.get(topic, -1) < end for topic, end in ends.items()) and time.monotonic() < deadline:
     for m in consumer.consume(10000, 0.2):
         if m.error() and m.error().code() == KafkaError._PARTITION_EOF:
