@@ -32,7 +32,7 @@ type result struct {
 }
 
 // patience is how long a check may say nothing.
-const patience = 90 * time.Second
+const patience = 8 * time.Minute
 
 // runner runs programs.
 type runner struct {

@@ -105,7 +105,7 @@ public class JavaClient {
         for (int i = 0; i < kv.length; i += 2) p.put(kv[i], kv[i + 1]);
         return p;
     }
-    static Admin admin() { return Admin.create(props("request.timeout.ms", "20000", "default.api.timeout.ms", "25000")); }
+    static Admin admin() { return Admin.create(props("request.timeout.ms", "20000", "default.api.timeout.ms", "100000")); }
     static Producer<byte[], byte[]> producer(String... kv) {
         return new KafkaProducer<>(props(kv), new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -118,7 +118,7 @@ public class JavaClient {
         try (Admin a = admin()) {
             a.createTopics(List.of(new NewTopic(name(check), parts, (short) 1))).all().get();
             // until the broker leads it: before, acks=0 is lost and a retry without idempotence may reorder
-            for (long end = System.currentTimeMillis() + 20000; ; Thread.sleep(50)) {
+            for (long end = System.currentTimeMillis() + 80000; ; Thread.sleep(50)) {
                 try {
                     a.listOffsets(tps(name(check), parts).stream().collect(Collectors.toMap(tp -> tp, tp -> OffsetSpec.latest()))).all().get();
                     break;
@@ -148,7 +148,7 @@ public class JavaClient {
             c.assign(tps);
             c.seekToBeginning(tps);
             int count = 0;
-            for (long end = System.currentTimeMillis() + 20000; System.currentTimeMillis() < end; ) {
+            for (long end = System.currentTimeMillis() + 80000; System.currentTimeMillis() < end; ) {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
                     all.get(r.partition()).add(r);
                     count++;
@@ -308,7 +308,7 @@ public class JavaClient {
     }
     /** Polls both until cond or 25 s. */
     static void pollBoth(List<Consumer<byte[], byte[]>> cs, java.util.function.Consumer<ConsumerRecord<byte[], byte[]>> got, Callable<Boolean> cond) throws Exception {
-        for (long end = System.currentTimeMillis() + 25000; System.currentTimeMillis() < end && !cond.call(); )
+        for (long end = System.currentTimeMillis() + 100000; System.currentTimeMillis() < end && !cond.call(); )
             for (Consumer<byte[], byte[]> c : cs) c.poll(Duration.ofMillis(50)).forEach(got);
         check(cond.call(), "not reached in 25 s: assignments " + cs.stream().map(c -> c.assignment().size()).collect(Collectors.toList()));
     }
@@ -436,7 +436,7 @@ public class JavaClient {
         try (Admin a = admin()) {
             a.incrementalAlterConfigs(Map.of(topic, List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "12345678"), AlterConfigOp.OpType.SET)))).all().get();
             String got = null;
-            for (int i = 0; i < 50 && !"12345678".equals(got); i++, Thread.sleep(50))
+            for (int i = 0; i < 1200 && !"12345678".equals(got); i++, Thread.sleep(50))
                 got = a.describeConfigs(List.of(topic)).all().get().get(topic).get("retention.ms").value();
             check("12345678".equals(got), "retention.ms " + got);
             String id = a.describeCluster().nodes().get().iterator().next().idString();
@@ -452,7 +452,7 @@ public class JavaClient {
         try (Admin a = admin()) {
             a.createPartitions(Map.of(topic, NewPartitions.increaseTo(4))).all().get();
             int n = 0;
-            for (int i = 0; i < 50 && n != 4; i++, Thread.sleep(50)) n = describe(a, topic).partitions().size();
+            for (int i = 0; i < 1200 && n != 4; i++, Thread.sleep(50)) n = describe(a, topic).partitions().size();
             check(n == 4, n + " partitions");
         }
         return "1 to 4";
@@ -473,7 +473,7 @@ public class JavaClient {
         try (Admin a = admin()) {
             a.deleteTopics(List.of(topic)).all().get();
             boolean there = true;
-            for (int i = 0; i < 50 && there; i++, Thread.sleep(50)) there = a.listTopics().names().get().contains(topic);
+            for (int i = 0; i < 1200 && there; i++, Thread.sleep(50)) there = a.listTopics().names().get().contains(topic);
             check(!there, "still listed");
         }
         return "";
@@ -499,11 +499,11 @@ public class JavaClient {
             c.assign(tps(topic, 1));
             java.util.function.Consumer<Integer> take = ms -> c.poll(Duration.ofMillis(ms)).forEach(r -> { seen.add(text(r.value())); read[0]++; });
             for (int i = 0; i < moving; i++) {
-                p.send(new ProducerRecord<>(topic, 0, key(i), value(i).getBytes())).get(30, TimeUnit.SECONDS);
+                p.send(new ProducerRecord<>(topic, 0, key(i), value(i).getBytes())).get(90, TimeUnit.SECONDS);
                 take.accept(20);
                 Thread.sleep(20); // or all would be over before the leader moves
             }
-            for (long end = System.currentTimeMillis() + 30000; seen.size() < moving && System.currentTimeMillis() < end; ) take.accept(300);
+            for (long end = System.currentTimeMillis() + 120000; seen.size() < moving && System.currentTimeMillis() < end; ) take.accept(300);
         }
         for (int i = 0; i < moving; i++) check(seen.contains(value(i)), seen.size() + " of " + moving + " records read, not record " + i);
         return moving + " records, " + (read[0] - moving) + " of them twice";

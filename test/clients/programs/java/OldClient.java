@@ -97,7 +97,7 @@ public class OldClient {
     static String makeTopic(String check, int parts) throws Exception {
         try (AdminClient a = admin(); Consumer<byte[], byte[]> c = consumer()) {
             a.createTopics(List.of(new NewTopic(name(check), parts, (short) 1))).all().get();
-            for (long end = System.currentTimeMillis() + 20000; ; Thread.sleep(50)) {
+            for (long end = System.currentTimeMillis() + 80000; ; Thread.sleep(50)) {
                 try {
                     if (a.describeTopics(List.of(name(check))).all().get().get(name(check)).partitions().stream().allMatch(p -> p.leader() != null)) break;
                 } catch (ExecutionException e) { // a broker may not know the topic yet
@@ -127,7 +127,7 @@ public class OldClient {
             c.assign(tps);
             c.seekToBeginning(tps);
             int count = 0;
-            for (long end = System.currentTimeMillis() + 20000; System.currentTimeMillis() < end; ) {
+            for (long end = System.currentTimeMillis() + 80000; System.currentTimeMillis() < end; ) {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
                     all.get(r.partition()).add(r);
                     count++;
@@ -223,7 +223,7 @@ public class OldClient {
             a.subscribe(List.of(topic));
             b.subscribe(List.of(topic));
             Check both = () -> a.assignment().size() == 2 && b.assignment().size() == 2 && seen.size() == N ? "yes" : null;
-            for (long end = System.currentTimeMillis() + 25000; System.currentTimeMillis() < end && both.run() == null; )
+            for (long end = System.currentTimeMillis() + 100000; System.currentTimeMillis() < end && both.run() == null; )
                 for (Consumer<byte[], byte[]> c : List.of(a, b)) c.poll(Duration.ofMillis(50)).forEach(r -> seen.add(text(r.key())));
             check(both.run() != null, "assignments " + a.assignment() + " " + b.assignment() + ", " + seen.size() + " records");
             allowed(adm.describeConsumerGroups(List.of(group)).all().get().get(group).coordinator());
@@ -236,7 +236,7 @@ public class OldClient {
         Set<String> after = new HashSet<>();
         try (Consumer<byte[], byte[]> c = consumer("group.id", group)) {
             c.subscribe(List.of(topic));
-            for (long end = System.currentTimeMillis() + 25000; System.currentTimeMillis() < end && after.size() < 100; )
+            for (long end = System.currentTimeMillis() + 100000; System.currentTimeMillis() < end && after.size() < 100; )
                 c.poll(Duration.ofMillis(100)).forEach(r -> after.add(text(r.key())));
             c.poll(Duration.ofMillis(300)).forEach(r -> after.add(text(r.key())));
         }
@@ -282,7 +282,7 @@ public class OldClient {
         try (AdminClient a = admin()) {
             String got = null;
             a.alterConfigs(Map.of(topic, new Config(List.of(new ConfigEntry("retention.ms", "12345678"))))).all().get();
-            for (int i = 0; i < 100 && !"12345678".equals(got); i++, Thread.sleep(50)) {
+            for (int i = 0; i < 1200 && !"12345678".equals(got); i++, Thread.sleep(50)) {
                 try {
                     got = a.describeConfigs(List.of(topic)).all().get().get(topic).get("retention.ms").value();
                 } catch (ExecutionException e) { // a broker may not know the topic yet
@@ -299,7 +299,7 @@ public class OldClient {
         try (AdminClient a = admin()) {
             a.createPartitions(Map.of(topic, NewPartitions.increaseTo(4))).all().get();
             int n = 0;
-            for (int i = 0; i < 100 && n != 4; i++, Thread.sleep(50)) n = a.describeTopics(List.of(topic)).all().get().get(topic).partitions().size();
+            for (int i = 0; i < 1200 && n != 4; i++, Thread.sleep(50)) n = a.describeTopics(List.of(topic)).all().get().get(topic).partitions().size();
             check(n == 4, n + " partitions");
         }
         return "1 to 4";
@@ -320,7 +320,7 @@ public class OldClient {
         try (AdminClient a = admin()) {
             a.deleteTopics(List.of(topic)).all().get();
             boolean there = true;
-            for (int i = 0; i < 100 && there; i++, Thread.sleep(50)) there = a.listTopics().names().get().contains(topic);
+            for (int i = 0; i < 1200 && there; i++, Thread.sleep(50)) there = a.listTopics().names().get().contains(topic);
             check(!there, "still listed");
         }
         return "";
@@ -343,11 +343,11 @@ public class OldClient {
             c.assign(tps(topic, 1));
             java.util.function.Consumer<Integer> take = ms -> c.poll(Duration.ofMillis(ms)).forEach(r -> { seen.add(text(r.value())); read[0]++; });
             for (int i = 0; i < moving; i++) {
-                p.send(new ProducerRecord<>(topic, 0, key(i), value(i).getBytes())).get(30, TimeUnit.SECONDS);
+                p.send(new ProducerRecord<>(topic, 0, key(i), value(i).getBytes())).get(90, TimeUnit.SECONDS);
                 take.accept(20);
                 Thread.sleep(20); // or all would be over before the leader moves
             }
-            for (long end = System.currentTimeMillis() + 30000; seen.size() < moving && System.currentTimeMillis() < end; ) take.accept(300);
+            for (long end = System.currentTimeMillis() + 120000; seen.size() < moving && System.currentTimeMillis() < end; ) take.accept(300);
         }
         for (int i = 0; i < moving; i++) check(seen.contains(value(i)), seen.size() + " of " + moving + " records read, not record " + i);
         return moving + " records, " + (read[0] - moving) + " of them twice";

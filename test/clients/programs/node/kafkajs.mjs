@@ -25,7 +25,7 @@ async function makeTopic(check, partitions) {
   // Brokers know a new topic and its leaders later than the controller, and a partial failure makes the producer send twice.
   let error
   const known = async () => (await admin.fetchTopicMetadata({ topics: [name(check)] })).topics[0].partitions.length === partitions && admin.fetchTopicOffsets(name(check))
-  await until(() => error, () => known().catch(e => void (error = e)), 20000)
+  await until(() => error, () => known().catch(e => void (error = e)), 80000)
   return name(check)
 }
 async function send(topic, messages, options = {}, producerOptions = {}) {
@@ -54,7 +54,7 @@ let reads = 0
 async function readAll(topic, parts, n, options) {
   const m = new Member(topic, name('read') + reads++, options)
   await m.ready
-  await until(() => `${m.got.length} of ${n} records`, () => m.got.length >= n, 20000)
+  await until(() => `${m.got.length} of ${n} records`, () => m.got.length >= n, 80000)
   await sleep(100)
   await m.c.disconnect()
   return range(0, parts).map(p => m.got.filter(x => x.partition === p))
@@ -177,13 +177,13 @@ async function configs() {
   const topic = await makeTopic('configs', 1), resource = { type: ConfigResourceTypes.TOPIC, name: topic }
   await admin.alterConfigs({ validateOnly: false, resources: [{ ...resource, configEntries: [{ name: 'retention.ms', value: '12345678' }] }] })
   const get = async () => (await admin.describeConfigs({ resources: [resource] })).resources[0].configEntries.find(e => e.configName === 'retention.ms').configValue
-  await until(() => 'retention.ms', async () => (await get()) === '12345678', 3000)
+  await until(() => 'retention.ms', async () => (await get()) === '12345678', 60000)
   return 'topic retention.ms'
 }
 async function partitions() {
   const topic = await makeTopic('partitions', 1)
   await admin.createPartitions({ topicPartitions: [{ topic, count: 4 }] })
-  await until(() => 'partitions', async () => (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length === 4, 5000)
+  await until(() => 'partitions', async () => (await admin.fetchTopicMetadata({ topics: [topic] })).topics[0].partitions.length === 4, 60000)
   return '1 to 4'
 }
 async function delrecords() {
@@ -196,7 +196,7 @@ async function delrecords() {
 async function deltopic() {
   const topic = await makeTopic('deltopic', 1)
   await admin.deleteTopics({ topics: [topic] })
-  await until(() => 'still listed', async () => !(await admin.listTopics()).includes(topic), 5000)
+  await until(() => 'still listed', async () => !(await admin.listTopics()).includes(topic), 60000)
 }
 async function many() {
   const topic = await makeTopic('many', 200)

@@ -61,7 +61,7 @@ export async function leader(write, got) {
     await sleep(20)
   }
   const values = () => new Set(got().map(m => String(m.value)))
-  await until(() => `${values().size} of ${MOVING} records read`, () => values().size >= MOVING, 40000)
+  await until(() => `${values().size} of ${MOVING} records read`, () => values().size >= MOVING, 160000)
   const all = values()
   for (const i of range(0, MOVING)) assert(all.has(value(i)), `record ${i} was not read`)
   return `${MOVING} records, ${got().length - MOVING} of them twice`
@@ -78,7 +78,7 @@ export function allowed(addresses) {
   return [...new Set(addresses.map(a => a.join(':')))].join(', ')
 }
 
-export async function until(what, cond, ms = 25000) {
+export async function until(what, cond, ms = 100000) {
   for (const end = Date.now() + ms; Date.now() < end; await sleep(50)) if (await cond()) return
   throw new Error(`not reached in ${ms / 1000} s: ${what()}`)
 }

@@ -70,7 +70,7 @@ class Seen:
     """The values that the check "leader" has read: all must come; a client that is not idempotent may write some twice."""
 
     def __init__(self):
-        self.values, self.twice, self.stop = set(), 0, time.time() + 90
+        self.values, self.twice, self.stop = set(), 0, time.time() + 200
 
     def add(self, values):
         for v in values:

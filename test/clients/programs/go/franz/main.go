@@ -66,11 +66,11 @@ func assert(ok bool, format string, args ...any) {
 }
 
 func makeTopic(check string, parts int32) string {
-	_, err := adm.CreateTopic(timeout(10*time.Second), parts, 1, nil, kit.Name(check))
+	_, err := adm.CreateTopic(timeout(90*time.Second), parts, 1, nil, kit.Name(check))
 	must(err)
 	// until the broker leads it: before, acks=0 is lost and a retry without idempotence may reorder
-	assert(kit.Until(20*time.Second, func() bool {
-		l, err := adm.ListEndOffsets(timeout(10*time.Second), kit.Name(check))
+	assert(kit.Until(100*time.Second, func() bool {
+		l, err := adm.ListEndOffsets(timeout(90*time.Second), kit.Name(check))
 		return err == nil && l.Error() == nil && len(l[kit.Name(check)]) == int(parts)
 	}), "the broker does not lead the topic")
 	return kit.Name(check)
@@ -83,7 +83,7 @@ func produce(topic string, parts, from, to int, opts ...kgo.Opt) {
 	for i := from; i < to; i++ {
 		rs = append(rs, &kgo.Record{Topic: topic, Partition: int32(i % parts), Key: []byte(kit.Key(i)), Value: []byte(kit.Value(i))})
 	}
-	must(cl.ProduceSync(timeout(20*time.Second), rs...).FirstErr())
+	must(cl.ProduceSync(timeout(90*time.Second), rs...).FirstErr())
 }
 
 // readAll reads n records from the start of all partitions, and whatever more there is in the next 200 ms.
@@ -100,7 +100,7 @@ func readAll(topic string, parts, n int, opts ...kgo.Opt) [][]*kgo.Record {
 		fs.EachRecord(func(r *kgo.Record) { got[r.Partition] = append(got[r.Partition], r); count++ })
 		return fs.NumRecords() > 0
 	}
-	for end := time.Now().Add(20 * time.Second); count < n && time.Now().Before(end); {
+	for end := time.Now().Add(80 * time.Second); count < n && time.Now().Before(end); {
 		take(time.Second)
 	}
 	for take(200 * time.Millisecond) {
@@ -127,14 +127,14 @@ func roundTrip(check string, opts ...kgo.Opt) kit.Check {
 }
 
 func metadata() (string, error) {
-	m, err := adm.BrokerMetadata(timeout(10 * time.Second))
+	m, err := adm.BrokerMetadata(timeout(90 * time.Second))
 	must(err)
 	seen := ""
 	for _, b := range m.Brokers {
 		must(kit.Allowed(b.Host, b.Port))
 		seen += fmt.Sprintf("%s:%d ", b.Host, b.Port)
 	}
-	v, err := adm.ApiVersions(timeout(10 * time.Second))
+	v, err := adm.ApiVersions(timeout(90 * time.Second))
 	must(err)
 	n := 0
 	for _, b := range v {
@@ -146,8 +146,8 @@ func metadata() (string, error) {
 func coordinator() (string, error) {
 	seen := ""
 	for what, rs := range map[string]kadm.FindCoordinatorResponses{
-		"group": adm.FindGroupCoordinators(timeout(10*time.Second), kit.Name("g1"), kit.Name("g2")),
-		"txn":   adm.FindTxnCoordinators(timeout(10*time.Second), kit.Name("t1"), kit.Name("t2")),
+		"group": adm.FindGroupCoordinators(timeout(90*time.Second), kit.Name("g1"), kit.Name("g2")),
+		"txn":   adm.FindTxnCoordinators(timeout(90*time.Second), kit.Name("t1"), kit.Name("t2")),
 	} {
 		for _, r := range rs {
 			must(r.Err)
@@ -160,10 +160,10 @@ func coordinator() (string, error) {
 
 func create() (string, error) {
 	topic := makeTopic("create", 3)
-	ts, err := adm.ListTopics(timeout(10*time.Second), topic)
+	ts, err := adm.ListTopics(timeout(90*time.Second), topic)
 	must(err)
 	assert(len(ts[topic].Partitions) == 3, "%d partitions", len(ts[topic].Partitions))
-	_, err = adm.CreateTopic(timeout(10*time.Second), 3, 1, nil, topic)
+	_, err = adm.CreateTopic(timeout(90*time.Second), 3, 1, nil, topic)
 	assert(err == kerr.TopicAlreadyExists, "again: %v", err)
 	return "3 partitions; again: TOPIC_ALREADY_EXISTS", nil
 }
@@ -173,7 +173,7 @@ func headers() (string, error) {
 	cl := client()
 	defer cl.Close()
 	hs := []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: []byte("2")}, {Key: "null"}, {Key: "empty", Value: []byte{}}}
-	must(cl.ProduceSync(timeout(10*time.Second),
+	must(cl.ProduceSync(timeout(90*time.Second),
 		&kgo.Record{Topic: topic, Value: []byte("nullkey"), Headers: hs, Timestamp: now},
 		&kgo.Record{Topic: topic, Key: []byte("nullvalue"), Timestamp: now.Add(time.Millisecond)},
 		&kgo.Record{Topic: topic, Key: []byte{}, Value: []byte{}, Timestamp: now.Add(2 * time.Millisecond)}).FirstErr())
@@ -195,7 +195,7 @@ func large() (string, error) {
 	rand.Read(big)
 	cl := client()
 	defer cl.Close()
-	must(cl.ProduceSync(timeout(10*time.Second), &kgo.Record{Topic: topic, Value: big}).FirstErr())
+	must(cl.ProduceSync(timeout(90*time.Second), &kgo.Record{Topic: topic, Value: big}).FirstErr())
 	assert(bytes.Equal(readAll(topic, 1, 1)[0][0].Value, big), "value differs")
 	return "900000 bytes", nil
 }
@@ -213,13 +213,13 @@ func seek() (string, error) {
 		}
 		return -1
 	}
-	assert(first(10*time.Second) == 0, "first record is not 0")
+	assert(first(60*time.Second) == 0, "first record is not 0")
 	p := map[string][]int32{topic: {0}}
 	cl.PauseFetchPartitions(p)
 	assert(first(600*time.Millisecond) == -1, "records while paused")
 	cl.ResumeFetchPartitions(p)
 	cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{topic: {0: {Epoch: -1, Offset: 50}}})
-	o := first(10 * time.Second)
+	o := first(60 * time.Second)
 	assert(o == 50, "seek to 50: %d", o)
 	return "pause, resume, seek to 50", nil
 }
@@ -229,23 +229,23 @@ func offsets() (string, error) {
 	cl := client()
 	defer cl.Close()
 	for i := range 10 {
-		must(cl.ProduceSync(timeout(10*time.Second), &kgo.Record{Topic: topic, Value: []byte("x"), Timestamp: t.Add(time.Duration(i) * time.Second)}).FirstErr())
+		must(cl.ProduceSync(timeout(90*time.Second), &kgo.Record{Topic: topic, Value: []byte("x"), Timestamp: t.Add(time.Duration(i) * time.Second)}).FirstErr())
 	}
 	want := func(l kadm.ListedOffsets, err error, want int64) {
 		must(err)
 		o, _ := l.Lookup(topic, 0)
 		assert(o.Err == nil && o.Offset == want, "offset %d (%v), not %d", o.Offset, o.Err, want)
 	}
-	l, err := adm.ListOffsetsAfterMilli(timeout(10*time.Second), t.UnixMilli()+4500, topic)
+	l, err := adm.ListOffsetsAfterMilli(timeout(90*time.Second), t.UnixMilli()+4500, topic)
 	want(l, err, 5)
-	l, err = adm.ListStartOffsets(timeout(10*time.Second), topic)
+	l, err = adm.ListStartOffsets(timeout(90*time.Second), topic)
 	want(l, err, 0)
-	l, err = adm.ListEndOffsets(timeout(10*time.Second), topic)
+	l, err = adm.ListEndOffsets(timeout(90*time.Second), topic)
 	want(l, err, 10)
 	if !speaks(kmsg.ListOffsets, 7) {
 		return "by timestamp, earliest, latest", nil
 	}
-	l, err = adm.ListMaxTimestampOffsets(timeout(10*time.Second), topic)
+	l, err = adm.ListMaxTimestampOffsets(timeout(90*time.Second), topic)
 	want(l, err, 9)
 	return "by timestamp, earliest, latest, max timestamp", nil
 }
@@ -296,7 +296,7 @@ func (m *member) stop(commit bool) {
 	m.quit()
 	<-m.done
 	if commit {
-		must(m.cl.CommitUncommittedOffsets(timeout(10 * time.Second)))
+		must(m.cl.CommitUncommittedOffsets(timeout(90 * time.Second)))
 	}
 	m.cl.Close()
 }
@@ -315,7 +315,7 @@ func drain(st *state, cond func() bool, ms ...*member) {
 	for len(st.owned) < len(ms) {
 		st.owned, st.moves = append(st.owned, nil), append(st.moves, 0)
 	}
-	ok := kit.Until(25*time.Second, func() bool {
+	ok := kit.Until(100*time.Second, func() bool {
 		for i, m := range ms {
 			for len(m.keys) > 0 {
 				st.keys[<-m.keys]++
@@ -342,11 +342,11 @@ func group(check string, opts ...kgo.Opt) kit.Check {
 		drain(&st, func() bool { return len(st.owned[0]) == 2 && len(st.owned[1]) == 2 && len(st.keys) == kit.N() }, a, b)
 		time.Sleep(500 * time.Millisecond) // a member that got a partition late reads it again, from the start
 		members := 0
-		if ds, err := adm.DescribeGroups(timeout(10*time.Second), g); err == nil && check == "group" {
+		if ds, err := adm.DescribeGroups(timeout(90*time.Second), g); err == nil && check == "group" {
 			members = len(ds[g].Members)
 			must(kit.Allowed(ds[g].Coordinator.Host, ds[g].Coordinator.Port))
 		} else {
-			ds, err := adm.DescribeConsumerGroups(timeout(10*time.Second), g)
+			ds, err := adm.DescribeConsumerGroups(timeout(90*time.Second), g)
 			must(err)
 			members = len(ds[g].Members)
 		}
@@ -354,9 +354,9 @@ func group(check string, opts ...kgo.Opt) kit.Check {
 		a.stop(true)
 		b.stop(true)
 		produce(topic, 4, kit.N(), kit.N()+100)
-		committed, err := adm.FetchOffsets(timeout(10*time.Second), g)
+		committed, err := adm.FetchOffsets(timeout(90*time.Second), g)
 		must(err)
-		ends, err := adm.ListEndOffsets(timeout(10*time.Second), topic)
+		ends, err := adm.ListEndOffsets(timeout(90*time.Second), topic)
 		must(err)
 		lag := int64(0)
 		ends.Each(func(o kadm.ListedOffset) { c, _ := committed.Lookup(topic, o.Partition); lag += o.Offset - c.At })
@@ -385,7 +385,7 @@ func static() (string, error) {
 	st.owned[0] = nil
 	drain(&st, func() bool { return len(st.owned[0]) == 2 }, a, b)
 	same := fmt.Sprint(st.owned[0]) == before && st.moves[1] == moves
-	ds, err := adm.DescribeGroups(timeout(10*time.Second), g)
+	ds, err := adm.DescribeGroups(timeout(90*time.Second), g)
 	must(err)
 	ids := map[string]bool{}
 	for _, m := range ds[g].Members {
@@ -405,9 +405,9 @@ func txn() (string, error) {
 	for t, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit} {
 		must(cl.BeginTransaction())
 		for range 5 {
-			must(cl.ProduceSync(timeout(10*time.Second), &kgo.Record{Topic: topic, Value: []byte(fmt.Sprintf("t%d", t))}).FirstErr())
+			must(cl.ProduceSync(timeout(90*time.Second), &kgo.Record{Topic: topic, Value: []byte(fmt.Sprintf("t%d", t))}).FirstErr())
 		}
-		must(cl.EndTransaction(timeout(10*time.Second), end))
+		must(cl.EndTransaction(timeout(90*time.Second), end))
 	}
 	committed, all := readAll(topic, 1, 10, kgo.FetchIsolationLevel(kgo.ReadCommitted()))[0], readAll(topic, 1, 15)[0]
 	assert(len(committed) == 10 && len(all) == 15, "read_committed %d, read_uncommitted %d", len(committed), len(all))
@@ -420,16 +420,16 @@ func txn() (string, error) {
 	must(err)
 	defer s.Close()
 	var fs kgo.Fetches
-	assert(kit.Until(15*time.Second, func() bool { fs = s.PollFetches(timeout(time.Second)); return fs.NumRecords() > 0 }), "the session read nothing")
+	assert(kit.Until(100*time.Second, func() bool { fs = s.PollFetches(timeout(time.Second)); return fs.NumRecords() > 0 }), "the session read nothing")
 	must(s.Begin())
 	fs.EachRecord(func(r *kgo.Record) {
 		s.Produce(context.Background(), &kgo.Record{Topic: topic, Value: append([]byte("eos-"), r.Value...)}, nil)
 	})
-	ok, err := s.End(timeout(10*time.Second), kgo.TryCommit)
+	ok, err := s.End(timeout(90*time.Second), kgo.TryCommit)
 	must(err)
 	assert(ok, "the session did not commit")
-	assert(kit.Until(10*time.Second, func() bool { // the marker reaches the group's coordinator later
-		os, err := adm.FetchOffsets(timeout(10*time.Second), g)
+	assert(kit.Until(100*time.Second, func() bool { // the marker reaches the group's coordinator later
+		os, err := adm.FetchOffsets(timeout(90*time.Second), g)
 		must(err)
 		o, there := os.Lookup(topic, 0)
 		return there && o.At > 0
@@ -439,7 +439,7 @@ func txn() (string, error) {
 
 func share() (string, error) {
 	need(kmsg.ShareFetch, 1)
-	cl, ctx, enabled := client(), timeout(30*time.Second), false
+	cl, ctx, enabled := client(), timeout(90*time.Second), false
 	defer cl.Close()
 	v, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, cl)
 	must(err)
@@ -472,7 +472,7 @@ func share() (string, error) {
 }
 
 func groups() (string, error) {
-	topic, g, ctx := makeTopic("groups", 1), kit.Name("groups"), timeout(20*time.Second)
+	topic, g, ctx := makeTopic("groups", 1), kit.Name("groups"), timeout(90*time.Second)
 	os := kadm.Offsets{}
 	os.Add(kadm.Offset{Topic: topic, Partition: 0, At: 4, LeaderEpoch: -1, Metadata: "meta"})
 	must(adm.CommitAllOffsets(ctx, g, os))
@@ -501,14 +501,14 @@ func groups() (string, error) {
 }
 
 func configs() (string, error) {
-	topic, ctx := makeTopic("configs", 1), timeout(20*time.Second)
+	topic, ctx := makeTopic("configs", 1), timeout(90*time.Second)
 	alter := adm.AlterTopicConfigs
 	if !speaks(kmsg.IncrementalAlterConfigs, 0) {
 		alter = adm.AlterTopicConfigsState
 	}
 	_, err := alter(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: kadm.StringPtr("12345678")}}, topic)
 	must(err)
-	ok := kit.Until(10*time.Second, func() bool {
+	ok := kit.Until(100*time.Second, func() bool {
 		rs, err := adm.DescribeTopicConfigs(ctx, topic)
 		must(err)
 		for _, c := range rs[0].Configs {
@@ -527,17 +527,17 @@ func configs() (string, error) {
 }
 
 func partitionCount(topic string) int {
-	ts, err := adm.ListTopics(timeout(10*time.Second), topic)
+	ts, err := adm.ListTopics(timeout(90*time.Second), topic)
 	must(err)
 	return len(ts[topic].Partitions)
 }
 
 func partitions() (string, error) {
 	topic := makeTopic("partitions", 1)
-	rs, err := adm.UpdatePartitions(timeout(10*time.Second), 4, topic)
+	rs, err := adm.UpdatePartitions(timeout(90*time.Second), 4, topic)
 	must(err)
 	must(rs[topic].Err)
-	assert(kit.Until(10*time.Second, func() bool { return partitionCount(topic) == 4 }), "not 4 partitions")
+	assert(kit.Until(100*time.Second, func() bool { return partitionCount(topic) == 4 }), "not 4 partitions")
 	return "1 to 4", nil
 }
 
@@ -546,9 +546,9 @@ func delrecords() (string, error) {
 	produce(topic, 1, 0, 10)
 	os := kadm.Offsets{}
 	os.AddOffset(topic, 0, 5, -1)
-	_, err := adm.DeleteRecords(timeout(10*time.Second), os)
+	_, err := adm.DeleteRecords(timeout(90*time.Second), os)
 	must(err)
-	l, err := adm.ListStartOffsets(timeout(10*time.Second), topic)
+	l, err := adm.ListStartOffsets(timeout(90*time.Second), topic)
 	must(err)
 	o, _ := l.Lookup(topic, 0)
 	assert(o.Offset == 5, "earliest is %d", o.Offset)
@@ -557,10 +557,10 @@ func delrecords() (string, error) {
 
 func deltopic() (string, error) {
 	topic := makeTopic("deltopic", 1)
-	_, err := adm.DeleteTopic(timeout(10*time.Second), topic)
+	_, err := adm.DeleteTopic(timeout(90*time.Second), topic)
 	must(err)
-	assert(kit.Until(10*time.Second, func() bool {
-		ts, err := adm.ListTopics(timeout(10 * time.Second))
+	assert(kit.Until(100*time.Second, func() bool {
+		ts, err := adm.ListTopics(timeout(90 * time.Second))
 		must(err)
 		return !ts.Has(topic)
 	}), "still listed")
@@ -569,7 +569,7 @@ func deltopic() (string, error) {
 
 func many() (string, error) {
 	topic := makeTopic("many", 200)
-	assert(kit.Until(10*time.Second, func() bool { return partitionCount(topic) == 200 }), "not 200 partitions")
+	assert(kit.Until(100*time.Second, func() bool { return partitionCount(topic) == 200 }), "not 200 partitions")
 	produce(topic, 200, 0, 200)
 	return "200 records in 200 partitions", kit.Compare(values(readAll(topic, 200, 200)), 200)
 }
@@ -580,7 +580,7 @@ func leader() (string, error) {
 	defer p.Close()
 	defer c.Close()
 	return kit.Leader(func(i int) error {
-		return p.ProduceSync(timeout(30*time.Second), &kgo.Record{Topic: topic, Value: []byte(kit.Value(i))}).FirstErr()
+		return p.ProduceSync(timeout(90*time.Second), &kgo.Record{Topic: topic, Value: []byte(kit.Value(i))}).FirstErr()
 	}, func(d time.Duration) (got []string) {
 		c.PollFetches(timeout(d)).EachRecord(func(r *kgo.Record) { got = append(got, string(r.Value)) })
 		return got

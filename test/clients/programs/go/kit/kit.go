@@ -164,7 +164,7 @@ func Leader(write func(i int) error, read func(time.Duration) []string) (string,
 			take(time.Until(next))
 		}
 	}
-	for end := time.Now().Add(30 * time.Second); len(seen) < Moving && time.Now().Before(end); {
+	for end := time.Now().Add(120 * time.Second); len(seen) < Moving && time.Now().Before(end); {
 		take(300 * time.Millisecond)
 	}
 	for i := range Moving {

@@ -29,13 +29,13 @@ func call(req kmsg.Request, version int16) (kmsg.Response, []byte) {
 }
 
 func dial(addr string) net.Conn {
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	c, err := net.DialTimeout("tcp", addr, 30*time.Second)
 	must(err)
 	return c
 }
 
 func exchange(c net.Conn, req kmsg.Request, version int16) (kmsg.Response, []byte) {
-	c.SetDeadline(time.Now().Add(15 * time.Second))
+	c.SetDeadline(time.Now().Add(60 * time.Second))
 	req.SetVersion(min(version, req.MaxVersion()))
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("wire")).AppendRequest(nil, req, 7)
 	binary.BigEndian.PutUint16(frame[6:], uint16(version))
@@ -142,7 +142,7 @@ func coordinator() (string, error) {
 				continue
 			}
 			var c *kmsg.FindCoordinatorResponse
-			kit.Until(10*time.Second, func() bool { // while the coordinator's topic is being made
+			kit.Until(80*time.Second, func() bool { // while the coordinator's topic is being made
 				resp, _ := call(r, v)
 				c = resp.(*kmsg.FindCoordinatorResponse)
 				return c.ErrorCode == 0 && (len(c.Coordinators) == 0 || c.Coordinators[0].ErrorCode == 0)
@@ -187,7 +187,7 @@ type place struct {
 
 func find(topic string) place {
 	found, last := place{topic: topic, leader: -1}, ""
-	ok := kit.Until(20*time.Second, func() bool {
+	ok := kit.Until(80*time.Second, func() bool {
 		r, rt := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
 		rt.Topic = &topic
 		r.Topics = append(r.Topics, rt)
@@ -251,7 +251,7 @@ func leader() (string, error) {
 			if v < ask.first {
 				return
 			}
-			ok := kit.Until(10*time.Second, func() bool { // the other broker may not know the topic yet
+			ok := kit.Until(80*time.Second, func() bool { // the other broker may not know the topic yet
 				c := p.stranger()
 				defer c.Close()
 				return ask.ask(c, v) == 1
