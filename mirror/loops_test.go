@@ -106,3 +106,19 @@ func TestLoopBeforeTheTopicIsMade(t *testing.T) {
 	w.eventually(func() bool { return strings.Contains(w.partition("t", 0).Reason, aroundText) }, "the loop is told")
 	require.Equal(t, Initializing, w.partition("t", 0).State)
 }
+
+// A topic that the source's gateway is making has the ID that the source's cluster gave it, for a moment: it is not taken for the topic's.
+func TestTopicThatTheSourceIsMaking(t *testing.T) {
+	stays, passing := TopicID{1}, TopicID{2}
+	chain := []Link{{ClusterID: "A", Mirror: "a2b"}}
+	p := &peer{gateway: true, mirrors: []peerMirror{
+		{name: "a2b", topics: map[string]peerTopic{"made": {chain: chain, id: stays}, "stopped": {stopped: true, id: stays}, "old": {chain: chain}}},
+		{name: "untold", topics: map[string]peerTopic{"made": {}}},
+	}}
+	require.ErrorIs(t, p.settled("made", passing), errBeingMade)
+	require.NoError(t, p.settled("made", stays))
+	require.NoError(t, p.settled("made", TopicID{}), "a source without topic IDs")
+	require.NoError(t, p.settled("stopped", passing), "clients may have made it anew")
+	require.NoError(t, p.settled("old", passing), "its own source has no topic IDs")
+	require.NoError(t, p.settled("other", passing))
+}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -169,6 +170,9 @@ func (r *mirrorRun) looks(ctx context.Context, names []string) (looks []failback
 	}
 	for _, name := range names {
 		plan := plans[name]
+		if plan.err == nil {
+			plan.err = p.settled(name, plan.sourceID)
+		}
 		looks = append(looks, failbackLook{plan: plan, peer: p, origin: p.originID(name, plan.sourceID), found: found[name]})
 	}
 	return looks, here, nil
@@ -180,7 +184,7 @@ const (
 )
 
 // awaitNew looks again for a moment at topics that are missing at the source: people add a topic that they have just made, and the
-// broker that is asked may not have heard of it yet.
+// broker that is asked may not have heard of it yet, or its gateway has not finished it.
 func (r *mirrorRun) awaitNew(ctx context.Context, names []string, looks []failbackLook) error {
 	pause := time.NewTicker(newTopicPause)
 	defer pause.Stop()
@@ -188,7 +192,7 @@ func (r *mirrorRun) awaitNew(ctx context.Context, names []string, looks []failba
 		var missing []string
 		var indexes []int
 		for i, l := range looks {
-			if (cluster.Topic{Err: l.plan.err}).Missing() {
+			if (cluster.Topic{Err: l.plan.err}).Missing() || errors.Is(l.plan.err, errBeingMade) {
 				missing, indexes = append(missing, names[i]), append(indexes, i)
 			}
 		}
@@ -236,7 +240,14 @@ func (a *addition) checkOwner(i int) (done bool) {
 // checkTopic says why a topic that is not mirrored cannot be.
 func (a *addition) checkTopic(ctx context.Context, i int, run *mirrorRun, here string) *Error {
 	t, plan, found := a.topics[i], a.looks[i].plan, a.looks[i].found
+	if why := run.loop(t.Name, a.looks[i].peer, here); why != "" {
+		a.results[i].ID = plan.sourceID
+		return Refuse(kerr.InvalidRequest, "%s", why)
+	}
 	if plan.err != nil {
+		if errors.Is(plan.err, errBeingMade) {
+			return Refuse(kerr.UnknownTopicOrPartition, "topic %s: %s; try again", t.Name, errBeingMade)
+		}
 		if (cluster.Topic{Err: plan.err}).Missing() {
 			return Refuse(kerr.UnknownTopicOrPartition, "topic %s does not exist at the source", t.Name)
 		}
@@ -247,9 +258,6 @@ func (a *addition) checkTopic(ctx context.Context, i int, run *mirrorRun, here s
 		return refusal
 	}
 	a.results[i].ID = plan.sourceID
-	if why := run.loop(t.Name, a.looks[i].peer, here); why != "" {
-		return Refuse(kerr.InvalidRequest, "%s", why)
-	}
 	switch {
 	case found.Missing():
 		if _, err := a.m.createTopic(ctx, t.Name, plan, true); err != nil {

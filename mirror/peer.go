@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -103,6 +104,21 @@ func (p *peer) chain(topic string) []Link {
 	for _, m := range p.mirrors {
 		if chain := m.topics[topic].chain; len(chain) > 0 {
 			return chain
+		}
+	}
+	return nil
+}
+
+// errBeingMade is why a topic that the source shows cannot be mirrored yet.
+var errBeingMade = errors.New("the source's gateway is making it, or has lost it")
+
+// settled refuses a topic that the source's gateway mirrors, and shows by another ID than that of its own source: so it does while it makes
+// it. Whoever took that ID for the topic's would find another one a moment later.
+func (p *peer) settled(topic string, shown TopicID) error {
+	none := TopicID{}
+	for _, m := range p.mirrors {
+		if t := m.topics[topic]; len(t.chain) > 0 && t.id != shown && t.id != none && shown != none {
+			return errBeingMade
 		}
 	}
 	return nil
