@@ -3,10 +3,13 @@ package store
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -233,6 +236,60 @@ func TestUnfitTopicIsRefused(t *testing.T) {
 	s, err := Open(within(t), Config{Client: c.client, Topic: "fit"})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
+}
+
+// A partition that has no leader for a while is read again once it has one, though nothing else happens.
+func TestPartitionWithoutLeaderIsReadOnceItHasOne(t *testing.T) {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(2))
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	core, logs := observer.New(zap.DebugLevel)
+	c := &cluster{fake: fake, client: client, logs: logs, core: core}
+	s := c.open(t, "")
+	fill(t, s, 100)
+
+	n := PartitionKey("m", "t", 0).StatePartition()
+	leader := fake.LeaderFor(DefaultTopic, n)
+	var down atomic.Bool
+	down.Store(true)
+	without := make(chan struct{}, 1000)
+	whole, err := kmsg.NewPtrMetadataRequest().RequestWith(within(t), client)
+	require.NoError(t, err)
+	fake.ControlKey(3, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		asked := req.(*kmsg.MetadataRequest)
+		if !down.Load() || len(asked.Topics) != 1 {
+			return nil, nil, false
+		}
+		resp := asked.ResponseKind().(*kmsg.MetadataResponse)
+		resp.Brokers, resp.ClusterID, resp.ControllerID = whole.Brokers, whole.ClusterID, whole.ControllerID
+		for _, topic := range whole.Topics {
+			if *topic.Topic != DefaultTopic {
+				continue
+			}
+			topic.Partitions = slices.Clone(topic.Partitions)
+			for i := range topic.Partitions {
+				if p := &topic.Partitions[i]; p.Partition == n {
+					p.Leader, p.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+				}
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		without <- struct{}{}
+		return resp, nil, true
+	})
+	require.NoError(t, fake.MoveTopicPartition(DefaultTopic, n, 1-leader)) // so that it is looked for
+	<-without                                                              // all others are read from now on
+	select {
+	case <-without:
+	case <-within(t).Done():
+		t.Fatal("the leader is not looked for any more")
+	}
+	down.Store(false)
+	require.NoError(t, s.UpdatePartition(within(t), "m", "t", 0, increment))
 }
 
 // The topic is deleted and made again under a running gateway: it must neither forget silently nor go on.

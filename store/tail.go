@@ -85,15 +85,21 @@ func (k *kafkaLog) follow(ctx context.Context, from []position, deliver func(seg
 // generation reads with one set of leaders until one of its loops fails.
 func (t *tail) generation(ctx context.Context) error {
 	byLeader := make(map[int32][]int32)
+	var leaderless []int32
 	for p := range t.places {
 		if leader := t.leader(int32(p)); leader >= 0 {
 			byLeader[leader] = append(byLeader[leader], int32(p))
+		} else {
+			leaderless = append(leaderless, int32(p))
 		}
 	}
 	if len(byLeader) == 0 {
 		return errors.New("no partition has a leader")
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if len(leaderless) > 0 {
+		g.Go(func() error { return t.awaitLeader(ctx, leaderless) })
+	}
 	for leader, partitions := range byLeader {
 		g.Go(func() error {
 			for {
@@ -104,6 +110,24 @@ func (t *tail) generation(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// awaitLeader returns an error once one of the partitions has a leader: nothing else would tell, as long as the others can be
+// read, and what is written to the partition would never be read back.
+func (t *tail) awaitLeader(ctx context.Context, partitions []int32) error {
+	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		if err := t.refresh(ctx); errors.Is(err, errTopicReplaced) {
+			return err
+		}
+		for _, p := range partitions {
+			if leader := t.leader(p); leader >= 0 {
+				return fmt.Errorf("partition %d is led by broker %d now", p, leader)
+			}
+		}
+	}
 }
 
 // fetch does one fetch of the partitions and delivers what it brings.
