@@ -99,7 +99,7 @@ func (g *groupSync) final(ctx context.Context) {
 		g.run.wg.Go(g.runRounds)
 	}
 	g.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, 2*finalGroupsLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*g.run.m.patience(finalGroupsLimit))
 	defer cancel()
 	select {
 	case <-round.done:
@@ -116,7 +116,7 @@ func (g *groupSync) runRounds() {
 		if round == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(g.run.ctx, finalGroupsLimit)
+		ctx, cancel := context.WithTimeout(g.run.ctx, g.run.m.patience(finalGroupsLimit))
 		g.cycle(ctx)
 		cancel()
 		close(round.done)

@@ -60,6 +60,9 @@ type ManagerConfig struct {
 	// MissingFor is how long a destination topic must not be found before it counts as deleted; 0 = 15 s.
 	MissingFor time.Duration
 
+	// stopPatience replaces sourcePatience and finalGroupsLimit in tests, if it is not 0.
+	stopPatience time.Duration
+
 	Log      *zap.Logger        // nil logs nothing
 	Metrics  *ManagerMetrics    // nil measures nothing
 	Listener func(ManagerEvent) // told of every step, from any goroutine; must not block

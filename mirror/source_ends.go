@@ -23,9 +23,10 @@ import (
 // lastHeard is where a log of the source ended, and when that was heard, in milliseconds since 1970; 0 = never.
 type lastHeard struct{ end, ms int64 }
 
-// note puts it into a record, and reports whether that did not know it.
+// note puts it into a record, and reports whether that did not know it. Of two ends that were heard within a millisecond, the
+// one that is noted last counts: a stop asks behind the fence for what may be later than the replication heard just before.
 func (h lastHeard) note(part *store.Partition) bool {
-	if h.ms <= part.SourceEndMs {
+	if h.ms < part.SourceEndMs || h.ms == part.SourceEndMs && h.end == part.SourceEnd {
 		return false
 	}
 	part.SourceEnd, part.SourceEndMs = h.end, h.ms
@@ -72,6 +73,14 @@ func (r *mirrorRun) keepHeard(ctx context.Context) {
 // sourcePatience bounds what a stop asks of a source.
 const sourcePatience = 2 * time.Second
 
+// patience is a bound on what a stop asks of a source.
+func (m *Manager) patience(bound time.Duration) time.Duration {
+	if m.cfg.stopPatience > 0 {
+		return m.cfg.stopPatience
+	}
+	return bound
+}
+
 // deadFor is how long a source that did not answer is not asked again: the stops of hundreds of topics would all wait for it.
 const deadFor = 15 * time.Second
 
@@ -82,7 +91,7 @@ func (r *mirrorRun) sourceAnswers(ctx context.Context) bool {
 	if age := time.Since(r.pinged); age < sourcePatience || !r.answered && age < deadFor {
 		return r.answered
 	}
-	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
+	ctx, cancel := context.WithTimeout(ctx, r.m.patience(sourcePatience))
 	defer cancel()
 	err := r.source.Ping(ctx)
 	if err != nil {
@@ -94,7 +103,7 @@ func (r *mirrorRun) sourceAnswers(ctx context.Context) bool {
 
 // noteSourceEnds asks where the source's logs end now that everything is fenced, and writes it down.
 func (t *topicRun) noteSourceEnds(ctx context.Context, rec store.Topic) error {
-	asked, cancel := context.WithTimeout(ctx, sourcePatience)
+	asked, cancel := context.WithTimeout(ctx, t.m.patience(sourcePatience))
 	defer cancel()
 	found, _, err := cluster.DescribeTopics(asked, t.run.source, t.name)
 	if err == nil && found[t.name].Err == nil && found[t.name].ID != rec.SourceID {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/mirrorgate/mirrorgate/mirror/replication"
+	"github.com/mirrorgate/mirrorgate/store"
 )
 
 // TestStopTellsWhatTheSourceHad: behind the fence the source is asked where it ends.
@@ -29,6 +30,17 @@ func TestStopTellsWhatTheSourceHad(t *testing.T) {
 	w.m.Close()
 	w.m = w.manager()
 	require.Equal(t, int64(2), w.partition("t", 0).Stop.SourceEnd)
+}
+
+// TestSourceEndsOfOneMillisecond: what is asked behind the fence counts, also if something else was heard just before.
+func TestSourceEndsOfOneMillisecond(t *testing.T) {
+	var part store.Partition
+	require.False(t, lastHeard{}.note(&part), "never heard")
+	require.True(t, lastHeard{end: 9, ms: 1000}.note(&part))
+	require.False(t, lastHeard{end: 9, ms: 1000}.note(&part))
+	require.True(t, lastHeard{end: 11, ms: 1000}.note(&part))
+	require.False(t, lastHeard{end: 9, ms: 999}.note(&part))
+	require.Equal(t, lastHeard{end: 11, ms: 1000}, lastHeard{end: part.SourceEnd, ms: part.SourceEndMs})
 }
 
 // TestStopWithADeadSource: it is done at once, with what was heard last, which also a restart does not forget.

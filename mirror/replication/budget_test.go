@@ -2,8 +2,9 @@ package replication
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,10 +35,31 @@ func TestBudgetServesInOrderAndForgetsTheCancelled(t *testing.T) {
 	waitFor(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == 2 })
 
 	b.Release(50)
-	require.Empty(t, small, "the small one must not overtake the big one")
+	b.mu.Lock()
+	require.Len(t, b.waiting, 2, "the small one must not overtake the big one")
+	b.mu.Unlock()
 	cancel()
 	require.ErrorIs(t, <-big, context.Canceled)
 	require.EqualValues(t, 20, <-small, "the cancelled one no longer holds it up")
+}
+
+// Whoever came first is served first, also when others of the same size would fit as well.
+func TestBudgetKeepsTheOrder(t *testing.T) {
+	b := NewBudget(100)
+	_, err := b.Acquire(t.Context(), 100, 100)
+	require.NoError(t, err)
+	queue := func() []*budgetWaiter { b.mu.Lock(); defer b.mu.Unlock(); return slices.Clone(b.waiting) }
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() { _, _ = b.Acquire(t.Context(), 10, 10) })
+		waitFor(t, func() bool { return len(queue()) == i+1 })
+	}
+	for came := queue(); len(came) > 0; {
+		b.Release(10)
+		came = came[1:]
+		require.Equal(t, came, queue())
+	}
+	wg.Wait()
 }
 
 func TestBudgetLetsOneTooBigThrough(t *testing.T) {
@@ -50,10 +72,4 @@ func TestBudgetLetsOneTooBigThrough(t *testing.T) {
 	_, err = b.Acquire(ctx, 1, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Panics(t, func() { b.Release(501) })
-}
-
-// waitFor polls for a condition that another goroutine brings about.
-func waitFor(t *testing.T, cond func() bool) {
-	t.Helper()
-	require.Eventually(t, cond, 20*time.Second, time.Millisecond)
 }
