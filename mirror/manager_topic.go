@@ -185,7 +185,7 @@ func (t *topicRun) sameSource(rec store.Topic, plan topicPlan) error {
 }
 
 // mirror has every partition replicated that should be.
-func (t *topicRun) mirror(ctx context.Context, rec store.Topic) error {
+func (t *topicRun) mirror(ctx context.Context, rec store.Topic) (err error) {
 	if lost, err := t.destinationLost(ctx, rec); err != nil || lost {
 		return err
 	}
@@ -196,6 +196,11 @@ func (t *topicRun) mirror(ctx context.Context, rec store.Topic) error {
 		return err
 	}
 	parts, stopped, retry := t.m.records.Partitions(t.run.name, t.name), 0, t.takeRetry()
+	defer func() {
+		if err != nil && retry {
+			t.retryWithNextStep() // or nobody would try what comes behind the trouble
+		}
+	}()
 	var shape topicShape
 	for _, part := range parts {
 		switch State(part.State) {
@@ -219,7 +224,6 @@ func (t *topicRun) mirror(ctx context.Context, rec store.Topic) error {
 		default:
 			if retry || !t.isStarted(part.Partition) {
 				if shape.policy == "" {
-					var err error
 					if shape, err = t.m.shape(ctx, t.name); err != nil {
 						return err
 					}
@@ -400,6 +404,13 @@ func (t *topicRun) tryAgain() {
 	t.retry = true
 	t.mu.Unlock()
 	t.wakeUp()
+}
+
+// retryWithNextStep is tryAgain at the time of the next step.
+func (t *topicRun) retryWithNextStep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retry = true
 }
 
 func (t *topicRun) takeRetry() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,9 +89,7 @@ func TestTransitions(t *testing.T) {
 				require.NoError(t, w.state.UpdatePartition(w.context(), "m", "t", 0, func(*store.Partition) (*store.Partition, error) {
 					return &store.Partition{Mirror: "m", Topic: "t", State: int8(tt.partition), Reason: "why", LastMirrored: -1}, nil
 				}))
-				ctx, cancel := context.WithTimeout(w.context(), 2*time.Second)
-				defer cancel()
-				refused := r.do(ctx)
+				refused := r.do(w.context())
 				part, _ := w.state.Partition("m", "t", 0)
 				if strings.ToUpper(want) == want {
 					require.Nil(t, refused)
@@ -197,6 +196,28 @@ func TestResumeTriesFailedAgain(t *testing.T) {
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 1 }, "tried again")
 }
 
+// An operator's wish to try again outlives trouble of the destination in that moment.
+func TestResumeOutlivesTrouble(t *testing.T) {
+	w := newWorld(t)
+	w.createMirror("m")
+	w.sourceTopic("t", 1)
+	w.add("t")
+	starts := func() int { return w.replication("m").startsOf("t", 0) }
+	w.eventually(func() bool { return starts() == 1 }, "running")
+	w.destination.ControlKey(int16(kmsg.DescribeConfigs), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		resp := kreq.ResponseKind().(*kmsg.DescribeConfigsResponse) // to the next one alone
+		for _, asked := range kreq.(*kmsg.DescribeConfigsRequest).Resources {
+			r := kmsg.NewDescribeConfigsResponseResource()
+			r.ErrorCode, r.ResourceType, r.ResourceName = kerr.UnknownServerError.Code, asked.ResourceType, asked.ResourceName
+			resp.Resources = append(resp.Resources, r)
+		}
+		return resp, nil, true
+	})
+	_, err := w.m.ResumeTopics(w.context(), "m", refs("", "t"))
+	require.NoError(t, err)
+	w.eventually(func() bool { return starts() == 2 }, "tried again")
+}
+
 func TestDeleteMirrorForgets(t *testing.T) {
 	w := newWorld(t)
 	w.createMirror("m")
@@ -227,9 +248,12 @@ func TestDeleteMirrorForgets(t *testing.T) {
 	d, err := w.m.Describe(w.context(), "m")
 	require.NoError(t, err)
 	require.Empty(t, d.Topics)
-	w.eventually(func() bool { _, err := w.m.AddTopics(w.context(), refs("m", "kept")); return err == nil }, "added")
+	w.eventually(func() bool { // once what ran for the mirror before is closed
+		results, err := w.m.AddTopics(w.context(), refs("m", "kept"))
+		return err == nil && results[0].Err == nil
+	}, "added")
 	again, _ := w.state.Topic("m", "kept")
-	require.Contains(t, append(again.PastProducerIDs, again.ProducerID), rec.ProducerID)
+	require.Contains(t, again.PastProducerIDs, rec.ProducerID)
 }
 
 func TestAddAgain(t *testing.T) {
@@ -263,8 +287,10 @@ func TestOneMirrorGetsATopic(t *testing.T) {
 	w.createMirror("m")
 	w.createMirror("other")
 	w.sourceTopic("t", 1)
+	var claiming sync.WaitGroup // both have looked at everything before either claims it
+	claiming.Add(2)
 	blind := func() *Manager {
-		m := NewManager(ManagerConfig{Destination: w.client, State: blindLog{w.state}, Replicate: w.m.cfg.Replicate})
+		m := NewManager(ManagerConfig{Destination: w.client, State: &blindLog{StateLog: w.state, claiming: &claiming}, Replicate: w.m.cfg.Replicate})
 		t.Cleanup(m.Close)
 		return m
 	}
@@ -289,10 +315,20 @@ func TestOneMirrorGetsATopic(t *testing.T) {
 	w.refused(a, kerr.InvalidRequest, "already, or being added to it")
 }
 
-// blindLog does not see which topics other mirrors have.
-type blindLog struct{ StateLog }
+// blindLog does not see which topics other mirrors have, and begins to write when the other one does.
+type blindLog struct {
+	StateLog
+	once     sync.Once
+	claiming *sync.WaitGroup
+}
 
-func (b blindLog) Topic(mirror, topic string) (store.Topic, bool) {
+func (b *blindLog) UpdateMany(ctx context.Context, updates []store.Update) error {
+	b.once.Do(b.claiming.Done)
+	b.claiming.Wait()
+	return b.StateLog.UpdateMany(ctx, updates)
+}
+
+func (b *blindLog) Topic(mirror, topic string) (store.Topic, bool) {
 	rec, ok := b.StateLog.Topic(mirror, topic)
 	return rec, ok && State(rec.State) != Initializing
 }
