@@ -122,14 +122,20 @@ func (l *fakeLog) write() {
 		l.d.mu.Unlock()
 		return
 	}
+	b := l.store()
+	l.d.mu.Unlock()
+	l.h.Acked(b.Next, 1, len(b.Bytes))
+}
+
+// store puts the first batch of the queue into the log. REQUIRES: d.mu.
+func (l *fakeLog) store() appendlog.Batch {
 	b := l.queue[0]
 	l.queue = l.queue[1:]
 	stored := append([]byte(nil), b.Bytes...)
 	binary.BigEndian.PutUint64(stored, uint64(b.Base)) // as a broker does
 	l.p.batches = append(l.p.batches, stored)
 	l.p.end = b.Next
-	l.d.mu.Unlock()
-	l.h.Acked(b.Next, 1, len(b.Bytes))
+	return b
 }
 
 func (l *fakeLog) Fence(ctx context.Context) (int64, error) {
@@ -188,6 +194,21 @@ func (d *fakeDestination) hold(key cluster.TopicPartition, held bool) {
 			l.calls <- l.write
 		}
 	}
+}
+
+// accept has a log that is held take one batch, and returns its size once that is acknowledged, 0 if there is none.
+func (d *fakeDestination) accept(key cluster.TopicPartition) int {
+	d.mu.Lock()
+	l := d.partition(key).log
+	if l == nil || !l.ready || len(l.queue) == 0 {
+		d.mu.Unlock()
+		return 0
+	}
+	b, done := l.store(), make(chan struct{})
+	l.calls <- func() { l.h.Acked(b.Next, 1, len(b.Bytes)); close(done) }
+	d.mu.Unlock()
+	<-done
+	return len(b.Bytes)
 }
 
 // fenceElsewhere is a stop by another gateway.

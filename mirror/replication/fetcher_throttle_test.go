@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // pull has fetchers bring in as much as they may, until ctx ends; took is how long a fetch takes.
@@ -98,5 +100,32 @@ func TestThrottleKeepsNoCredit(t *testing.T) {
 		pull(ctx, &wg, th, time.Millisecond, &total, &fetches)
 		wg.Wait()
 		require.InEpsilon(t, 10_000_000, total.Load(), 0.05)
+	})
+}
+
+// TestReplicatorIsThrottled: the rate is what comes from the source, neither more nor less, and another one holds at once.
+func TestReplicatorIsThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, seconds, records, size = 100_000, 20, 4000, 2000
+		x := replicateInBubble(t, func(c *Config) { c.Fetch.ThrottledRate = rate }, kfake.SeedTopics(2, "a"))
+		for i := range records {
+			require.NoError(t, x.client.ProduceSync(t.Context(), &kgo.Record{Topic: "a", Partition: int32(i % 2), Value: make([]byte, size)}).FirstErr())
+		}
+		for p := range int32(2) {
+			x.Start(x.spec("a", p))
+		}
+		fetched := func() float64 { return max(0, x.metric("fetch_bytes_total")) }
+		waitFor(t, func() bool { return fetched() > 0 })
+		for _, r := range []int64{rate, 2 * rate} {
+			x.Throttle(r)
+			before := fetched()
+			time.Sleep(seconds * time.Second) // of the bubble, in which nothing takes time but waiting
+			require.InEpsilon(t, float64(seconds*r), fetched()-before, 0.05)
+		}
+		require.Less(t, fetched(), float64(records*size), "there is something left")
+		began := time.Now()
+		x.Throttle(0)
+		waitFor(t, func() bool { return fetched() > records*size })
+		require.Less(t, time.Since(began), time.Second)
 	})
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -31,27 +33,50 @@ type kafkaSide struct {
 	admin  *kadm.Client
 }
 
-func startSide(t *testing.T, brokers int) kafkaSide {
+// startSide starts a cluster for a test that does something to its brokers.
+func startSide(t *testing.T, opts kafkatest.Options) kafkaSide {
 	t.Helper()
-	return startSideWith(t, kafkatest.Options{Brokers: brokers})
+	return newSide(t, kafkatest.Start(t, opts))
 }
 
-func startSideWith(t *testing.T, opts kafkatest.Options) kafkaSide {
+// sharedSide is a cluster of one broker, the same for all tests that ask for that name. Their topics must have names of their own.
+func sharedSide(t *testing.T, name string) kafkaSide {
 	t.Helper()
-	c := kafkatest.Start(t, opts)
+	return newSide(t, kafkatest.Shared(t, name, kafkatest.Options{}))
+}
+
+// threeBrokers is a shared cluster of three brokers, whose tests may kill them. It gives them back, also after a test that failed.
+func threeBrokers(t *testing.T) kafkaSide {
+	t.Helper()
+	s := newSide(t, kafkatest.Shared(t, "three", kafkatest.Options{Brokers: 3}))
+	for id := range int32(3) {
+		if s.PID(id+1) == 0 {
+			require.NoError(t, s.Restart(t.Context(), id+1))
+		}
+	}
+	return s
+}
+
+// TestMain ends the shared clusters.
+func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+
+func newSide(t *testing.T, c *kafkatest.Cluster) kafkaSide {
+	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap(), ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0), kgo.MetadataMinAge(100*time.Millisecond), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+		kgo.ProducerLinger(0), kgo.MetadataMinAge(100*time.Millisecond), kgo.ProducerBatchCompression(kgo.ZstdCompression()),
+		kgo.UnknownTopicRetries(-1)) // a broker can learn of a new topic after the one that made it
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	return kafkaSide{c, client, kadm.NewClient(client)}
 }
 
-func (s kafkaSide) create(t *testing.T, topic string, partitions int32, replicas int16) {
+// create makes a topic and returns its ID, which other brokers than the one that was asked may not know yet.
+func (s kafkaSide) create(t *testing.T, topic string, partitions int32, replicas int16) cluster.TopicID {
 	t.Helper()
 	configs := map[string]*string{"min.insync.replicas": kadm.StringPtr("1")}
 	resp, err := s.admin.CreateTopic(t.Context(), partitions, replicas, configs, topic)
 	require.NoError(t, err)
-	require.NoError(t, resp.Err)
+	return cluster.TopicID(resp.ID)
 }
 
 // bounce kills a broker and starts it again.
@@ -70,26 +95,32 @@ type kafkaPair struct {
 	*Replicator
 }
 
-func replicateKafka(t *testing.T, sourceBrokers, destBrokers int) *kafkaPair {
+// replicateKafka mirrors between two clusters that are shared with other tests.
+func replicateKafka(t *testing.T, tune func(*Config)) *kafkaPair {
 	t.Helper()
-	return replicateKafkaFrom(t, kafkatest.Options{Brokers: sourceBrokers}, destBrokers, Events{})
+	requireNoLeaksAfter(t)
+	return replicateBetween(t, sharedSide(t, "source"), sharedSide(t, "destination"), tune)
 }
 
-func replicateKafkaFrom(t *testing.T, source kafkatest.Options, destBrokers int, events Events) *kafkaPair {
+// replicateKafkaFrom mirrors from a cluster of its own to a shared one.
+func replicateKafkaFrom(t *testing.T, source kafkatest.Options, events Events) *kafkaPair {
 	t.Helper()
-	return replicateKafkaTuned(t, source, destBrokers, func(cfg *Config) { cfg.Events = events })
+	requireNoLeaksAfter(t)
+	return replicateBetween(t, startSide(t, source), sharedSide(t, "destination"), func(cfg *Config) { cfg.Events = events })
 }
 
-func replicateKafkaWith(t *testing.T, tune func(*Config)) *kafkaPair {
+// requireNoLeaksAfter looks for goroutines once all that the test starts from here on has ended.
+func requireNoLeaksAfter(t *testing.T) {
 	t.Helper()
-	return replicateKafkaTuned(t, kafkatest.Options{Brokers: 1}, 1, tune)
-}
-
-func replicateKafkaTuned(t *testing.T, source kafkatest.Options, destBrokers int, tune func(*Config)) *kafkaPair {
-	t.Helper()
-	kafkatest.Require(t, kafkatest.DefaultVersion)
 	leaks := goleak.IgnoreCurrent()
-	x := &kafkaPair{source: startSideWith(t, source), dest: startSide(t, destBrokers), registry: prometheus.NewRegistry()}
+	t.Cleanup(func() {
+		requireNoLeaks(t, leaks, goleak.IgnoreAnyFunction("github.com/mirrorgate/mirrorgate/test/kafkatest.StartProcess.func1"))
+	})
+}
+
+func replicateBetween(t *testing.T, source, dest kafkaSide, tune func(*Config)) *kafkaPair {
+	t.Helper()
+	x := &kafkaPair{source: source, dest: dest, registry: prometheus.NewRegistry()}
 	logger := zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))
 	var err error
 	x.log, err = appendlog.NewClient(appendlog.Config{Broker: broker.Config{Bootstrap: strings.Split(x.dest.Bootstrap(), ",")}, Admin: x.dest.client, Log: logger})
@@ -99,16 +130,15 @@ func replicateKafkaTuned(t *testing.T, source kafkatest.Options, destBrokers int
 		Destination: x.log, DestinationAdmin: x.dest.client, Budget: NewBudget(64 << 20), Log: logger,
 		Fetch: FetchOptions{MetadataRefresh: time.Second}, Metrics: NewMetrics(x.registry),
 	}
-	tune(&cfg)
+	if tune != nil {
+		tune(&cfg)
+	}
 	x.budget = cfg.Budget
 	x.Replicator = New(cfg)
 	t.Cleanup(func() {
 		x.Close()
 		x.log.Close()
 		require.Zero(t, x.budget.Used())
-		x.source.client.Close()
-		x.dest.client.Close()
-		goleak.VerifyNone(t, leaks, goleak.IgnoreAnyFunction("github.com/mirrorgate/mirrorgate/test/kafkatest.StartProcess.func1"))
 	})
 	return x
 }
@@ -116,23 +146,30 @@ func replicateKafkaTuned(t *testing.T, source kafkatest.Options, destBrokers int
 // mirror creates a topic on both sides and starts its partitions.
 func (x *kafkaPair) mirror(t *testing.T, topic string, partitions int32, sourceReplicas, destReplicas int16) []PartitionSpec {
 	t.Helper()
-	x.source.create(t, topic, partitions, sourceReplicas)
-	x.dest.create(t, topic, partitions, destReplicas)
-	details, err := x.source.admin.ListTopics(t.Context(), topic)
-	require.NoError(t, err)
-	id, err := x.log.TakeProducerID(t.Context())
-	require.NoError(t, err)
-	var specs []PartitionSpec
-	for p := range partitions {
-		specs = append(specs, PartitionSpec{Topic: topic, SourceTopicID: cluster.TopicID(details[topic].ID), Partition: p, ProducerID: id})
-		x.Start(specs[p])
+	specs := x.prepare(t, topic, partitions, sourceReplicas, destReplicas)
+	for _, spec := range specs {
+		x.Start(spec)
 	}
 	return specs
 }
 
-// load writes until ctx ends.
+// prepare creates a topic on both sides.
+func (x *kafkaPair) prepare(t *testing.T, topic string, partitions int32, sourceReplicas, destReplicas int16) []PartitionSpec {
+	t.Helper()
+	sourceID := x.source.create(t, topic, partitions, sourceReplicas)
+	x.dest.create(t, topic, partitions, destReplicas)
+	id, err := x.log.TakeProducerID(t.Context())
+	require.NoError(t, err)
+	var specs []PartitionSpec
+	for p := range partitions {
+		specs = append(specs, PartitionSpec{Topic: topic, SourceTopicID: sourceID, Partition: p, ProducerID: id})
+	}
+	return specs
+}
+
+// load writes until ctx ends, at least once.
 func (x *kafkaPair) load(ctx context.Context, topic string, partitions int32) error {
-	for i := 0; ctx.Err() == nil; i++ {
+	for i := 0; i == 0 || ctx.Err() == nil; i++ {
 		var records []*kgo.Record
 		for n := range 20 {
 			value := bytes.Repeat(fmt.Appendf(nil, "%d ", rand.Uint64()), 1+rand.IntN(50))
@@ -159,10 +196,11 @@ func (x *kafkaPair) requireEqual(t *testing.T, topic string, partitions int32) (
 	for p := range partitions {
 		end, _ := ends.Lookup(topic, p)
 		var status Status
-		require.Eventually(t, func() bool { status, _ = x.Status(topic, p); return status.LastMirrored == end.Offset },
-			90*time.Second, 10*time.Millisecond, "%s-%d does not reach %d", topic, p, end.Offset)
-		require.Zero(t, status.Lag())
-		require.Equal(t, Mirroring, status.State)
+		reached := assert.Eventually(t, func() bool { // it may have everything before it has recovered from the last trouble
+			status, _ = x.Status(topic, p)
+			return status.LastMirrored == end.Offset && status.Lag() == 0 && status.State == Mirroring
+		}, patience, 10*time.Millisecond)
+		require.True(t, reached, "%s-%d does not reach %d: %+v", topic, p, end.Offset, status)
 		want, got := readAll(t, x.source, topic, p, end.Offset), readAll(t, x.dest, topic, p, end.Offset)
 		require.Equal(t, want, got)
 		records += end.Offset
@@ -176,7 +214,7 @@ func readAll(t *testing.T, s kafkaSide, topic string, partition int32, end int64
 	c, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(s.Bootstrap(), ",")...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(0)}}))
 	require.NoError(t, err)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var all []string
 	for int64(len(all)) < end {
@@ -189,41 +227,41 @@ func readAll(t *testing.T, s kafkaSide, topic string, partition int32, end int64
 	return all
 }
 
-// Brokers are killed and come back on both sides under load: one of three, and the only one.
+// Brokers are killed and come back on both sides under load: one of three, and the only one, at the source of one mirror and at
+// the destination of another one that goes the other way.
 func TestReplicatorOnKafkaOutlivesBrokers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes minutes: clusters of three brokers")
+		t.Skip("takes a minute: a cluster of three brokers")
 	}
-	for _, size := range []struct {
-		source, dest int32
-	}{{3, 1}, {1, 3}} {
-		t.Run(fmt.Sprintf("from %d brokers to %d", size.source, size.dest), func(t *testing.T) {
-			outliveBrokers(t, size.source, size.dest)
-		})
-	}
-}
-
-func outliveBrokers(t *testing.T, sourceBrokers, destBrokers int32) {
-	x := replicateKafka(t, int(sourceBrokers), int(destBrokers))
+	requireNoLeaksAfter(t)
 	const partitions = 6
-	specs := x.mirror(t, "t", partitions, int16(sourceBrokers), int16(destBrokers))
+	three, one := threeBrokers(t), startSide(t, kafkatest.Options{})
+	there, back := replicateBetween(t, three, one, nil), replicateBetween(t, one, three, nil)
+	thereSpecs, backSpecs := there.mirror(t, "there", partitions, 3, 1), back.mirror(t, "back", partitions, 1, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	loaded := make(chan error, 1)
-	go func() { loaded <- x.load(ctx, "t", partitions) }()
+	loaded := make(chan error, 2)
+	go func() { loaded <- there.load(ctx, "there", partitions) }()
+	go func() { loaded <- back.load(ctx, "back", partitions) }()
 
-	for id := range min(2, sourceBrokers) { // a cluster of one broker is away altogether meanwhile
-		x.source.bounce(t, id+1)
-	}
-	for id := range min(2, destBrokers) {
-		x.dest.bounce(t, id+1)
-	}
+	three.bounce(t, 1)
+	one.bounce(t, 1) // a cluster of one broker is away altogether meanwhile
+	three.bounce(t, 2)
 	cancel()
-	require.NoError(t, <-loaded)
-	records := x.requireEqual(t, "t", partitions)
-	t.Logf("%d records, all equal", records)
+	for range 2 {
+		require.NoError(t, <-loaded)
+	}
+	there.requireEndsEqual(t, thereSpecs)
+	back.requireEndsEqual(t, backSpecs)
+}
+
+// requireEndsEqual waits until the mirror of a topic has everything, compares all records, and stops it.
+func (x *kafkaPair) requireEndsEqual(t *testing.T, specs []PartitionSpec) {
+	t.Helper()
+	records := x.requireEqual(t, specs[0].Topic, int32(len(specs)))
+	t.Logf("%s: %d records, all equal", specs[0].Topic, records)
 	for _, spec := range specs {
-		status, _ := x.Status("t", spec.Partition)
+		status, _ := x.Status(spec.Topic, spec.Partition)
 		last, err := x.Stop(t.Context(), spec)
 		require.NoError(t, err)
 		require.Equal(t, status.LastMirrored, last)
@@ -232,22 +270,25 @@ func outliveBrokers(t *testing.T, sourceBrokers, destBrokers int32) {
 
 // A foreign write to an idle partition is found without any new record at the source; the others go on.
 func TestReplicatorOnKafkaFindsForeignWrites(t *testing.T) {
-	x := replicateKafka(t, 1, 1)
-	specs := x.mirror(t, "t", 2, 1, 1)
+	x := replicateKafka(t, nil)
+	specs := x.mirror(t, "foreign", 2, 1, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	require.NoError(t, x.load(ctx, "t", 2))
-	x.requireEqual(t, "t", 2)
-	before, _ := x.Status("t", 0)
-	require.NoError(t, x.dest.client.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Partition: 0, Value: []byte("foreign")}).FirstErr())
-	require.Eventually(t, func() bool { s, _ := x.Status("t", 0); return s.State == Failed }, 30*time.Second, 10*time.Millisecond)
-	status, _ := x.Status("t", 0)
-	require.Contains(t, status.Reason, fmt.Sprintf("foreign write in t-0 at offset %d", before.LastMirrored))
+	require.NoError(t, x.load(ctx, "foreign", 2))
+	x.requireEqual(t, "foreign", 2)
+	before, _ := x.Status("foreign", 0)
+	require.NoError(t, x.dest.client.ProduceSync(t.Context(), &kgo.Record{Topic: "foreign", Partition: 0, Value: []byte("not ours")}).FirstErr())
+	require.Eventually(t, func() bool { s, _ := x.Status("foreign", 0); return s.State == Failed }, patience, 10*time.Millisecond)
+	status, _ := x.Status("foreign", 0)
+	require.Contains(t, status.Reason, fmt.Sprintf("foreign write in foreign-0 at offset %d", before.LastMirrored))
 
-	require.NoError(t, x.source.client.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Partition: 1, Value: []byte("more")}).FirstErr())
-	other, _ := x.Status("t", 1)
+	require.NoError(t, x.source.client.ProduceSync(t.Context(), &kgo.Record{Topic: "foreign", Partition: 1, Value: []byte("more")}).FirstErr())
+	other, _ := x.Status("foreign", 1)
 	require.Equal(t, Mirroring, other.State)
-	require.Eventually(t, func() bool { s, _ := x.Status("t", 1); return s.Lag() == 0 && s.LastMirrored == other.LastMirrored+1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		s, _ := x.Status("foreign", 1)
+		return s.Lag() == 0 && s.LastMirrored == other.LastMirrored+1
+	}, patience, 10*time.Millisecond)
 
 	last, err := x.Stop(t.Context(), specs[0])
 	require.NoError(t, err)
