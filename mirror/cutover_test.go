@@ -98,7 +98,7 @@ func TestCutoverHurriesTheSyncers(t *testing.T) {
 	w.sourceTopic("t", 1)
 	w.add("t")
 	w.eventually(func() bool { return len(w.replication("m").runs()) == 1 }, "running")
-	topics, deadline := "t", "+60000"
+	topics, deadline := "t", "+3600000"
 	require.NoError(t, w.m.AlterMirror(w.context(), "m", []ConfigChange{
 		{Name: cutoverTopicsSetting, Op: AppendConfig, Value: &topics}, {Name: cutoverDeadlineSetting, Op: SetConfig, Value: &deadline},
 	}, false))

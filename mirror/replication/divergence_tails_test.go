@@ -36,8 +36,8 @@ func TestDestinationTails(t *testing.T) {
 		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "value %d", i)}).FirstErr())
 	}
 	const producer = 777
-	produceRaw(t, client, "a", recordbatch.AppendFiller(nil, 5, false, 1000), producer, 0)
-	produceRaw(t, client, "a", recordbatch.AppendFiller(nil, 1, true, 1000), producer, 5)
+	produceRaw(t, client.Broker(0), "a", recordbatch.AppendFiller(nil, 5, false, 1000), producer, 0)
+	produceRaw(t, client.Broker(0), "a", recordbatch.AppendFiller(nil, 1, true, 1000), producer, 5)
 	last := func(end int64, producers ...int64) string {
 		tail, err := d.read(t.Context(), key, producers, end)
 		require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestDestinationTails(t *testing.T) {
 	require.Error(t, err)
 }
 
-// produceRaw appends a batch at the end of partition 0.
-func produceRaw(t *testing.T, client *kgo.Client, topic string, batch []byte, producer int64, sequence int32) {
+// produceRaw appends a batch at the end of partition 0, which the broker leads.
+func produceRaw(t *testing.T, leader *kgo.Broker, topic string, batch []byte, producer int64, sequence int32) {
 	t.Helper()
 	recordbatch.Stamp(batch, producer, 0, sequence)
 	req := kmsg.NewPtrProduceRequest()
@@ -83,7 +83,7 @@ func produceRaw(t *testing.T, client *kgo.Client, topic string, batch []byte, pr
 	p := kmsg.NewProduceRequestTopicPartition()
 	p.Records = batch
 	req.Topics = append(req.Topics, kmsg.ProduceRequestTopic{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{p}})
-	resp, err := client.Broker(0).Request(t.Context(), namedProduce{req})
+	resp, err := leader.Request(t.Context(), namedProduce{req})
 	require.NoError(t, err)
 	require.Zero(t, resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
 }

@@ -46,7 +46,13 @@ func (x *replication) diverges(end int64, reason ...string) {
 	x.requireContents("a", 0, int(end))
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	require.True(x.t, x.events[len(x.events)-1].Permanent)
+	var last StateChange
+	for _, e := range x.events {
+		if e.Topic == "a" && e.Partition == 0 {
+			last = e
+		}
+	}
+	require.True(x.t, last.Permanent)
 }
 
 // without27 is a source without topic IDs, with Fetch v12.
@@ -133,7 +139,11 @@ func TestDivergenceByRememberedEpoch(t *testing.T) {
 	require.NoError(t, x.source.MoveTopicPartition("a", 0, 0))
 	x.Start(spec)
 	for i := range 4 {
-		x.produce("a", 0, i*5, 5)
+		var records []kmsg.Record
+		for n := range 5 {
+			records = append(records, kmsg.Record{Value: fmt.Appendf(nil, "value %d", i*5+n)})
+		}
+		produceRaw(t, x.client.Broker(int(x.source.LeaderFor("a", 0))), "a", recordsBatch(0, 0, records...), int64(100+i), 0)
 		x.awaitEnd("a", 0, int64(i*5+5))
 		if i%2 == 1 {
 			require.NoError(t, x.source.MoveTopicPartition("a", 0, int32(i)%2))
@@ -252,6 +262,7 @@ func TestDivergenceIsLookedForAfterEachConnection(t *testing.T) {
 
 	// From here on no fetch or comparison of the mirror comes through, until the topic is another one with records.
 	var remade atomic.Bool
+	var away atomic.Int32
 	var mu sync.Mutex
 	var order []string
 	x.source.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -261,6 +272,7 @@ func TestDivergenceIsLookedForAfterEachConnection(t *testing.T) {
 		switch r := req.(type) {
 		case *kmsg.FetchRequest:
 			if !remade.Load() {
+				away.Add(1)
 				return nil, errors.New("away"), true
 			}
 			order = append(order, fmt.Sprintf("fetch %v", r.SessionEpoch >= 0))
@@ -272,10 +284,8 @@ func TestDivergenceIsLookedForAfterEachConnection(t *testing.T) {
 		}
 		return nil, nil, false
 	})
+	waitFor(t, func() bool { return away.Load() > 0 }) // the fetch that was under way is over, and so is its connection
 	x.remake(30)
-	mu.Lock()
-	order = nil
-	mu.Unlock()
 	remade.Store(true)
 	x.diverges(10, "offset 0 holds another record")
 	mu.Lock()

@@ -22,9 +22,16 @@ func TestTrimmerTriesAgain(t *testing.T) {
 	var calls []string
 	answers := []error{errors.New("NOT_ENOUGH_REPLICAS"), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), nil}
 	note := func(s string) { mu.Lock(); defer mu.Unlock(); calls = append(calls, s) }
+	told := make(chan struct{}) // until then it is not tried again
 	trim := func(_ context.Context, offsets map[cluster.TopicPartition]int64) map[cluster.TopicPartition]trimResult {
 		results := make(map[cluster.TopicPartition]trimResult)
 		for key, offset := range offsets {
+			mu.Lock()
+			again := len(calls) > 0
+			mu.Unlock()
+			if again {
+				<-told
+			}
 			note(fmt.Sprintf("delete below %d", offset))
 			mu.Lock()
 			err := answers[0]
@@ -41,6 +48,8 @@ func TestTrimmerTriesAgain(t *testing.T) {
 			return func() { note("done") }, nil
 		}
 	}, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
+	tell := sync.OnceFunc(func() { close(told) })
+	t.Cleanup(tell)
 	x.produce("a", 0, 0, 50)
 	x.Start(x.spec("a", 0))
 	x.awaitEnd("a", 0, 50)
@@ -51,6 +60,7 @@ func TestTrimmerTriesAgain(t *testing.T) {
 	})
 	x.produce("a", 0, 50, 50)
 	x.awaitEnd("a", 0, 100)
+	tell()
 	waitFor(t, func() bool { s, _ := x.Status("a", 0); return s.Reason == "" })
 	mu.Lock()
 	defer mu.Unlock()
