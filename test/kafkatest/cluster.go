@@ -18,6 +18,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mirrorgate/mirrorgate/test/certs"
 )
@@ -133,12 +134,18 @@ func (c *Cluster) format(ctx context.Context) error {
 		if err := c.configure(n); err != nil {
 			return err
 		}
-		args := append([]string{"format", "-t", clusterID, "-c", n.config()}, c.scramFlags()...)
-		if output, err := c.Tool(ctx, "kafka-storage", args...); err != nil {
-			return fmt.Errorf("formatting node %d: %w\n%s", n.id, err, tail(output, 10))
-		}
 	}
-	return nil
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		args := append([]string{"format", "-t", clusterID, "-c", n.config()}, c.scramFlags()...)
+		group.Go(func() error { // each is a JVM of its own
+			if output, err := c.Tool(ctx, "kafka-storage", args...); err != nil {
+				return fmt.Errorf("formatting node %d: %w\n%s", n.id, err, tail(output, 10))
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 func (c *Cluster) configure(n *node) error {
