@@ -58,7 +58,12 @@ func TestDivergenceOnKafkaOfRemadeTopics(t *testing.T) {
 			if testing.Short() && version != kafkatest.DefaultVersion {
 				t.Skip("starts an old Kafka")
 			}
-			x := replicateKafkaFrom(t, kafkatest.Options{Version: version}, Events{})
+			requireNoLeaksAfter(t)
+			source := sharedSide(t, "source", 1)
+			if version != kafkatest.DefaultVersion {
+				source = startSide(t, kafkatest.Options{Version: version})
+			}
+			x := replicateBetween(t, source, sharedSide(t, "destination", 1), nil)
 			fewer, more, other := "fewer-"+version, "more-"+version, "other-"+version
 			for _, topic := range []string{fewer, more, other} {
 				x.mirror(t, topic, 1, 1, 1)
@@ -99,7 +104,7 @@ func TestDivergenceOnKafkaOfUncleanElections(t *testing.T) {
 	}
 	var told [3]epochsOf
 	requireNoLeaksAfter(t)
-	x := replicateBetween(t, threeBrokers(t), sharedSide(t, "destination"), func(cfg *Config) {
+	x := replicateBetween(t, sharedSide(t, "three", 3), sharedSide(t, "destination", 1), func(cfg *Config) {
 		cfg.Events.SourceEpochs = func(topic string, p int32, epochs SourceEpochs) { told[p].take(topic, p, epochs) }
 	})
 	topic := kmsg.NewCreateTopicsRequestTopic()
@@ -150,7 +155,7 @@ func TestDivergenceOnKafkaOfUncleanElections(t *testing.T) {
 // What a source does to its logs by itself is no divergence, also while the mirror is down and where it takes away the
 // very records that would be compared: compaction, retention, transactions, append times, and a restart of the broker.
 func TestNoDivergenceOnKafka(t *testing.T) {
-	x := replicateKafkaFrom(t, kafkatest.Options{}, Events{})
+	x := replicateKafka(t, nil)
 	topics := map[string]map[string]*string{
 		"txn":       nil,
 		"appended":  {"message.timestamp.type": kadm.StringPtr("LogAppendTime")},
@@ -248,9 +253,9 @@ func TestNoDivergenceOnKafkaOfAForgottenDeletion(t *testing.T) {
 	var mu sync.Mutex
 	noted := make(map[int32]int64)
 	events := Events{}
-	// A broker writes log starts down every minute of its life, whenever the deletion was: here it does not.
-	never := kafkatest.Options{Settings: map[string]string{"log.flush.start.offset.checkpoint.interval.ms": "86400000", "log.initial.task.delay.ms": "86400000"}}
-	x := replicateKafkaFrom(t, never, Events{SourceStart: func(topic string, p int32, start int64) { events.SourceStart(topic, p, start) }})
+	x := replicateKafka(t, func(cfg *Config) {
+		cfg.Events.SourceStart = func(topic string, p int32, start int64) { events.SourceStart(topic, p, start) }
+	})
 	events.SourceStart = func(topic string, p int32, start int64) {
 		go func() {
 			mu.Lock()

@@ -39,17 +39,15 @@ func startSide(t *testing.T, opts kafkatest.Options) kafkaSide {
 	return newSide(t, kafkatest.Start(t, opts))
 }
 
-// sharedSide is a cluster of one broker, the same for all tests that ask for that name. Their topics must have names of their own.
-func sharedSide(t *testing.T, name string) kafkaSide {
+// sharedSide is a cluster of some brokers, the same for all tests that ask for it. Their topics must have names of their own. A test
+// that kills a broker starts it again; after one that failed, the next one does.
+func sharedSide(t *testing.T, name string, brokers int) kafkaSide {
 	t.Helper()
-	return newSide(t, kafkatest.Shared(t, name, kafkatest.Options{}))
-}
-
-// threeBrokers is a shared cluster of three brokers, whose tests may kill them. It gives them back, also after a test that failed.
-func threeBrokers(t *testing.T) kafkaSide {
-	t.Helper()
-	s := newSide(t, kafkatest.Shared(t, "three", kafkatest.Options{Brokers: 3}))
-	for id := range int32(3) {
+	s := newSide(t, kafkatest.Shared(t, name, kafkatest.Options{Brokers: brokers, Settings: map[string]string{
+		// A broker writes log starts down every minute of its life, whenever a deletion was: these do not.
+		"log.flush.start.offset.checkpoint.interval.ms": "86400000",
+	}}))
+	for id := range int32(brokers) {
 		if s.PID(id+1) == 0 {
 			require.NoError(t, s.Restart(t.Context(), id+1))
 		}
@@ -99,14 +97,7 @@ type kafkaPair struct {
 func replicateKafka(t *testing.T, tune func(*Config)) *kafkaPair {
 	t.Helper()
 	requireNoLeaksAfter(t)
-	return replicateBetween(t, sharedSide(t, "source"), sharedSide(t, "destination"), tune)
-}
-
-// replicateKafkaFrom mirrors from a cluster of its own to a shared one.
-func replicateKafkaFrom(t *testing.T, source kafkatest.Options, events Events) *kafkaPair {
-	t.Helper()
-	requireNoLeaksAfter(t)
-	return replicateBetween(t, startSide(t, source), sharedSide(t, "destination"), func(cfg *Config) { cfg.Events = events })
+	return replicateBetween(t, sharedSide(t, "source", 1), sharedSide(t, "destination", 1), tune)
 }
 
 // requireNoLeaksAfter looks for goroutines once all that the test starts from here on has ended.
@@ -235,7 +226,7 @@ func TestReplicatorOnKafkaOutlivesBrokers(t *testing.T) {
 	}
 	requireNoLeaksAfter(t)
 	const partitions = 6
-	three, one := threeBrokers(t), startSide(t, kafkatest.Options{})
+	three, one := sharedSide(t, "three", 3), sharedSide(t, "source", 1)
 	there, back := replicateBetween(t, three, one, nil), replicateBetween(t, one, three, nil)
 	thereSpecs, backSpecs := there.mirror(t, "there", partitions, 3, 1), back.mirror(t, "back", partitions, 1, 3)
 	ctx, cancel := context.WithCancel(t.Context())
