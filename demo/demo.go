@@ -185,7 +185,7 @@ func (d *demo) deadline(ctx context.Context) (context.Context, context.CancelFun
 
 // makeMirror uses the RPCs that any client of the gateway would use.
 func (d *demo) makeMirror(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	name := mirrorName
 	create := mirrormsg.NewPtrCreateMirrorRequest()
@@ -229,7 +229,7 @@ func refusal(code int16, message *string) error {
 
 // compare waits until mirror and group have everything, and compares both logs record by record.
 func (d *demo) compare(ctx context.Context, r *reader, g *groupMember) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := d.producer.err(); err != nil {
 		return err

@@ -28,7 +28,7 @@ func (d *demo) moveGroup(end, finish context.Context, r *reader) (*groupMember, 
 	case <-end.Done():
 	}
 	// Every partition must have been read from, or it has no committed offset to go on from.
-	ctx, cancel := context.WithTimeout(finish, 30*time.Second)
+	ctx, cancel := context.WithTimeout(finish, 2*time.Minute) // which only a hang takes
 	defer cancel()
 	if err := r.waitFor(ctx, firstRecords()); err != nil {
 		atSource.stop()

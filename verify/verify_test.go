@@ -39,9 +39,12 @@ func newLog(t *testing.T, partitions int32) *log {
 	require.NoError(t, err)
 	t.Cleanup(fake.Close)
 	client, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.DefaultProduceTopic("t"),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerLinger(time.Minute))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
+	// A client that knows the topic makes one batch of what it is given at once, however long that takes it. There is no such
+	// partition, but to say so it has to ask.
+	require.Error(t, client.ProduceSync(within(t), &kgo.Record{Partition: partitions}).FirstErr())
 	return &log{t, fake, client, broker.Config{Bootstrap: fake.ListenAddrs()}}
 }
 
@@ -270,7 +273,7 @@ func TestFillersAreNoDifference(t *testing.T) {
 
 // transactional returns a producer of transactions.
 func (l *log) transactional() *kgo.Client {
-	tx, err := kgo.NewClient(append(l.client.Opts(), kgo.TransactionalID("x"))...)
+	tx, err := kgo.NewClient(append(l.client.Opts(), kgo.TransactionalID("x"), kgo.ProducerLinger(0))...)
 	require.NoError(l.t, err)
 	l.t.Cleanup(tx.Close)
 	return tx
