@@ -3,6 +3,7 @@ package versions
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -54,12 +55,16 @@ func (r *reader) await(t *testing.T, want []int64) {
 	})
 }
 
-// noErrors fails the test if the reader has told of an error.
+// noErrors fails the test if the reader has told of an error. It is none that a member commits before it has noticed that its group is
+// elsewhere: it joins that then.
 func (r *reader) noErrors(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.ContainsFunc(r.lines, func(line string) bool { return strings.Contains(line, "ERROR") }) {
+	if slices.ContainsFunc(r.lines, func(line string) bool {
+		commit := strings.Contains(line, "ConsumerCoordinator") && strings.Contains(line, "ommit")
+		return strings.Contains(line, "ERROR") && !commit
+	}) {
 		t.Errorf("%s:\n%s", r.name, strings.Join(r.lines, "\n"))
 	}
 }
@@ -138,7 +143,7 @@ func processReader(t *testing.T, name string, command *exec.Cmd) *reader {
 
 // javaReader is Kafka's own consumer of a release.
 func javaReader(t *testing.T, version, bootstrap, group string) *reader {
-	args := []string{"--bootstrap-server", bootstrap, "--topic", "moving", "--property", "print.offset=true",
+	args := []string{"--bootstrap-server", bootstrap, "--topic", "moving", "--property", "print.offset=true", "--property", "print.value=false",
 		"--consumer-property", "metadata.max.age.ms=1000", "--consumer-property", "auto.commit.interval.ms=200"}
 	if group == "" {
 		args = append(args, "--partition", "0", "--offset", "0", "--consumer-property", "auto.offset.reset=none")
@@ -238,6 +243,16 @@ func TestConsumersMove(t *testing.T) {
 		relay.SetTarget(g.Bootstrap())
 		relay.Cut()
 	}
+	// A member that has not noticed yet that its group is elsewhere reads on, but cannot commit; when it does, it reads that again.
+	harness.Eventually(t, time.Minute, "the members are at the gateway", func(ctx context.Context) error {
+		described, err := kadm.NewClient(client).DescribeGroups(ctx, "franz", "java")
+		for _, group := range described {
+			if group.State != "Stable" || len(group.Members) != 1 {
+				err = errors.Join(err, group.Err, fmt.Errorf("group %s is %s, with %d members", group.Group, group.State, len(group.Members)))
+			}
+		}
+		return err
+	})
 	harness.MustFill(t, source.InternalBootstrap(), random, 300, topic)
 	mirrored()
 	want = append(want, offsets(300, 600)...)
