@@ -3,11 +3,10 @@ package replication
 import (
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,9 +25,7 @@ func (x *replication) remake(n int) {
 	x.t.Helper()
 	require.NoError(x.t, x.source.DeleteTopic("a"))
 	require.NoError(x.t, x.source.CreateTopic("a", 1, nil))
-	client, err := kgo.NewClient(kgo.SeedBrokers(x.source.ListenAddrs()...)) // which does not know the old one
-	require.NoError(x.t, err)
-	defer client.Close()
+	client := x.connect() // which does not know the old one
 	var records []*kgo.Record
 	for i := range n {
 		records = append(records, &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "other value %d", i)})
@@ -75,20 +72,22 @@ func TestDivergenceOfARemadeTopic(t *testing.T) {
 		{"IDs, Fetch by name, more records", kfake.MaxVersions(kversion.V3_0_0()), 30, "the source topic was deleted and made again: its ID is"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := replicate(t, nil, kfake.NumBrokers(1), kfake.SeedTopics(1, "a", "b"), tt.opt)
-			spec := x.spec("a", 0)
-			if spec.SourceTopicID != (cluster.TopicID{}) && tt.want == "diverged: " {
-				spec.SourceTopicID = cluster.TopicID{}
-			}
-			x.Start(spec)
-			x.Start(x.spec("b", 0))
-			x.produce("a", 0, 0, 10)
-			x.produce("b", 0, 0, 10)
-			x.awaitEnd("a", 0, 10)
-			x.remake(tt.n)
-			x.diverges(10, tt.want)
-			x.produce("b", 0, 10, 10)
-			x.awaitEnd("b", 0, 20) // in the same fetch session
+			synctest.Test(t, func(t *testing.T) {
+				x := replicateInBubble(t, nil, kfake.SeedTopics(1, "a", "b"), tt.opt)
+				spec := x.spec("a", 0)
+				if spec.SourceTopicID != (cluster.TopicID{}) && tt.want == "diverged: " {
+					spec.SourceTopicID = cluster.TopicID{}
+				}
+				x.Start(spec)
+				x.Start(x.spec("b", 0))
+				x.produce("a", 0, 0, 10)
+				x.produce("b", 0, 0, 10)
+				x.awaitEnd("a", 0, 10)
+				x.remake(tt.n)
+				x.diverges(10, tt.want)
+				x.produce("b", 0, 10, 10)
+				x.awaitEnd("b", 0, 20) // in the same fetch session
+			})
 		})
 	}
 }
@@ -203,19 +202,21 @@ func TestDivergenceByLastFetchedEpoch(t *testing.T) {
 
 // A source that is in an older epoch than what was mirrored of it is another one. It has to be so for some looks.
 func TestDivergenceByEpochBehind(t *testing.T) {
-	x := replicate(t, func(c *Config) { c.readTails = nil }, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
-	x.produce("a", 0, 0, 10)
-	x.Start(x.spec("a", 0))
-	x.awaitEnd("a", 0, 10)
-	x.Drop("a", 0)
-	spec := x.spec("a", 0)
-	spec.SourceEpochs = SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 7}}, End: 10}
-	x.produce("a", 0, 10, 10)
-	began := time.Now()
-	x.Start(spec)
-	waitFor(t, func() bool { s, _ := x.Status("a", 0); return s.Reason != "" })
-	x.diverges(10, "the source partition is in leader epoch 0, records 9 and below of the mirror are of epoch 7")
-	require.GreaterOrEqual(t, time.Since(began), (lostLooks-1)*lostPause)
+	synctest.Test(t, func(t *testing.T) {
+		x := replicateInBubble(t, func(c *Config) { c.readTails = nil }, kfake.SeedTopics(1, "a"))
+		x.produce("a", 0, 0, 10)
+		x.Start(x.spec("a", 0))
+		x.awaitEnd("a", 0, 10)
+		x.Drop("a", 0)
+		spec := x.spec("a", 0)
+		spec.SourceEpochs = SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 7}}, End: 10}
+		x.produce("a", 0, 10, 10)
+		began := time.Now()
+		x.Start(spec)
+		waitFor(t, func() bool { s, _ := x.Status("a", 0); return s.Reason != "" })
+		x.diverges(10, "the source partition is in leader epoch 0, records 9 and below of the mirror are of epoch 7")
+		require.GreaterOrEqual(t, time.Since(began), (lostLooks-1)*lostPause)
+	})
 }
 
 // What the source may not tell, or does not know any more, proves nothing.
@@ -233,20 +234,22 @@ func TestNoDivergenceWithoutProof(t *testing.T) {
 		{name: "the record says nothing for this end", epochs: SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 9, Start: 10}}, End: 30}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := replicate(t, nil, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
-			x.produce("a", 0, 0, 10)
-			x.Start(x.spec("a", 0))
-			x.awaitEnd("a", 0, 10)
-			x.Drop("a", 0)
-			x.produce("a", 0, 10, 10)
-			x.source.Fault(tt.faults...)
-			spec := x.spec("a", 0)
-			spec.SourceEpochs = SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 0}}, End: 10}
-			if tt.epochs.End > 0 {
-				spec.SourceEpochs = tt.epochs
-			}
-			x.Start(spec)
-			x.awaitEnd("a", 0, 20)
+			synctest.Test(t, func(t *testing.T) {
+				x := replicateInBubble(t, nil, kfake.SeedTopics(1, "a"))
+				x.produce("a", 0, 0, 10)
+				x.Start(x.spec("a", 0))
+				x.awaitEnd("a", 0, 10)
+				x.Drop("a", 0)
+				x.produce("a", 0, 10, 10)
+				x.source.Fault(tt.faults...)
+				spec := x.spec("a", 0)
+				spec.SourceEpochs = SourceEpochs{Epochs: []store.SourceEpoch{{Epoch: 0}}, End: 10}
+				if tt.epochs.End > 0 {
+					spec.SourceEpochs = tt.epochs
+				}
+				x.Start(spec)
+				x.awaitEnd("a", 0, 20)
+			})
 		})
 	}
 }
@@ -322,32 +325,26 @@ func TestDivergenceOfAnotherCluster(t *testing.T) {
 func TestDivergenceOfAClusterInTheSamePlace(t *testing.T) {
 	for _, id := range []string{"cluster-one", ""} {
 		t.Run("ID "+id, func(t *testing.T) {
-			x := replicate(t, nil, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"), kfake.ClusterID("cluster-one"), without27())
-			spec := x.spec("a", 0)
-			spec.SourceTopicID, spec.SourceClusterID = cluster.TopicID{}, id
-			x.produce("a", 0, 0, 10)
-			x.Start(spec)
-			x.awaitEnd("a", 0, 10)
+			synctest.Test(t, func(t *testing.T) {
+				x := replicateInBubble(t, nil, kfake.SeedTopics(1, "a"), kfake.ClusterID("cluster-one"), without27())
+				spec := x.spec("a", 0)
+				spec.SourceTopicID, spec.SourceClusterID = cluster.TopicID{}, id
+				x.produce("a", 0, 0, 10)
+				x.Start(spec)
+				x.awaitEnd("a", 0, 10)
 
-			_, port, err := net.SplitHostPort(x.source.ListenAddrs()[0])
-			require.NoError(t, err)
-			n, err := strconv.Atoi(port)
-			require.NoError(t, err)
-			x.source.Close()
-			x.source, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(n), kfake.SeedTopics(1, "a"), kfake.ClusterID("cluster-two"), without27())
-			require.NoError(t, err)
-			t.Cleanup(x.source.Close)
-			client, err := kgo.NewClient(kgo.SeedBrokers(x.source.ListenAddrs()...))
-			require.NoError(t, err)
-			defer client.Close()
-			for i := range 30 {
-				require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "other %d", i)}).FirstErr())
-			}
-			if id == "" {
-				x.diverges(10, "diverged: ")
-				return
-			}
-			x.diverges(10, "has cluster ID cluster-two, mirrored was cluster cluster-one")
+				x.source.Close()
+				x.source = x.cluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.SeedTopics(1, "a"), kfake.ClusterID("cluster-two"), without27())
+				client := x.connect()
+				for i := range 30 {
+					require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "other %d", i)}).FirstErr())
+				}
+				if id == "" {
+					x.diverges(10, "diverged: ")
+					return
+				}
+				x.diverges(10, "has cluster ID cluster-two, mirrored was cluster cluster-one")
+			})
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,53 +19,55 @@ import (
 // A log start that cannot follow at first: the trouble is shown, the data goes on, and it is tried again. A policy that
 // forbids it is changed for a moment.
 func TestTrimmerTriesAgain(t *testing.T) {
-	var mu sync.Mutex
-	var calls []string
-	answers := []error{errors.New("NOT_ENOUGH_REPLICAS"), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), nil}
-	note := func(s string) { mu.Lock(); defer mu.Unlock(); calls = append(calls, s) }
-	told := make(chan struct{}) // until then it is not tried again
-	trim := func(_ context.Context, offsets map[cluster.TopicPartition]int64) map[cluster.TopicPartition]trimResult {
-		results := make(map[cluster.TopicPartition]trimResult)
-		for key, offset := range offsets {
-			mu.Lock()
-			again := len(calls) > 0
-			mu.Unlock()
-			if again {
-				<-told
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var calls []string
+		answers := []error{errors.New("NOT_ENOUGH_REPLICAS"), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), fmt.Errorf("DeleteRecords: %w", kerr.PolicyViolation), nil}
+		note := func(s string) { mu.Lock(); defer mu.Unlock(); calls = append(calls, s) }
+		told := make(chan struct{}) // until then it is not tried again
+		trim := func(_ context.Context, offsets map[cluster.TopicPartition]int64) map[cluster.TopicPartition]trimResult {
+			results := make(map[cluster.TopicPartition]trimResult)
+			for key, offset := range offsets {
+				mu.Lock()
+				again := len(calls) > 0
+				mu.Unlock()
+				if again {
+					<-told
+				}
+				note(fmt.Sprintf("delete below %d", offset))
+				mu.Lock()
+				err := answers[0]
+				answers = answers[1:]
+				mu.Unlock()
+				results[key] = trimResult{start: offset, err: err}
 			}
-			note(fmt.Sprintf("delete below %d", offset))
-			mu.Lock()
-			err := answers[0]
-			answers = answers[1:]
-			mu.Unlock()
-			results[key] = trimResult{start: offset, err: err}
+			return results
 		}
-		return results
-	}
-	x := replicate(t, func(c *Config) {
-		c.trimLogs = trim
-		c.Events.AllowDeleteRecords = func(context.Context, string) (func(), error) {
-			note("allow")
-			return func() { note("done") }, nil
-		}
-	}, kfake.NumBrokers(1), kfake.SeedTopics(1, "a"))
-	tell := sync.OnceFunc(func() { close(told) })
-	t.Cleanup(tell)
-	x.produce("a", 0, 0, 50)
-	x.Start(x.spec("a", 0))
-	x.awaitEnd("a", 0, 50)
-	require.NoError(t, x.source.DeleteRecords("a", 0, 20))
-	waitFor(t, func() bool {
-		s, _ := x.Status("a", 0)
-		return s.State == Mirroring && s.Reason == "the destination's log start cannot follow the source's: NOT_ENOUGH_REPLICAS"
+		x := replicateInBubble(t, func(c *Config) {
+			c.trimLogs = trim
+			c.Events.AllowDeleteRecords = func(context.Context, string) (func(), error) {
+				note("allow")
+				return func() { note("done") }, nil
+			}
+		}, kfake.SeedTopics(1, "a"))
+		tell := sync.OnceFunc(func() { close(told) })
+		t.Cleanup(tell)
+		x.produce("a", 0, 0, 50)
+		x.Start(x.spec("a", 0))
+		x.awaitEnd("a", 0, 50)
+		require.NoError(t, x.source.DeleteRecords("a", 0, 20))
+		waitFor(t, func() bool {
+			s, _ := x.Status("a", 0)
+			return s.State == Mirroring && s.Reason == "the destination's log start cannot follow the source's: NOT_ENOUGH_REPLICAS"
+		})
+		x.produce("a", 0, 50, 50)
+		x.awaitEnd("a", 0, 100)
+		tell()
+		waitFor(t, func() bool { s, _ := x.Status("a", 0); return s.Reason == "" })
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []string{"delete below 20", "delete below 20", "allow", "delete below 20", "delete below 20", "done"}, calls)
 	})
-	x.produce("a", 0, 50, 50)
-	x.awaitEnd("a", 0, 100)
-	tell()
-	waitFor(t, func() bool { s, _ := x.Status("a", 0); return s.Reason == "" })
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, []string{"delete below 20", "delete below 20", "allow", "delete below 20", "delete below 20", "done"}, calls)
 }
 
 func TestDeleteRecords(t *testing.T) {
