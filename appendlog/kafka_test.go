@@ -469,7 +469,7 @@ func TestKafkaBlackHole(t *testing.T) {
 	topic := topicName(t)
 	createTopic(t, cluster.Bootstrap(), topic, 1, 1, nil)
 	c := testClient(t, proxy.Addr(), func(cfg *Config) { cfg.Broker.RequestTimeout = 500 * time.Millisecond })
-	id := producerID(t, c)
+	id := producerID(t, testClient(t, proxy.Addr(), nil)) // which may take its time
 	cp := newCopier(t, 1<<40, random(rand.Uint64(), 50)).open(c, Partition{Topic: topic, ProducerID: id})
 	for range 3 {
 		cp.mu.Lock()
