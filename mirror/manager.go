@@ -110,9 +110,11 @@ type Manager struct {
 
 const (
 	contactTimeout = 10 * time.Second // of a source, before an answer
-	retryLeast     = time.Second
-	retryMost      = 5 * time.Minute
-	parallelSteps  = 16
+	// topicTimeout is how much longer a request may take for each of its topics: a slow cluster must not refuse to mirror thousands.
+	topicTimeout  = 100 * time.Millisecond
+	retryLeast    = time.Second
+	retryMost     = 5 * time.Minute
+	parallelSteps = 16
 )
 
 // NewManager makes a manager and starts the reconcile loop. Topics of the state are in the snapshot when it returns.

@@ -108,7 +108,7 @@ type addition struct {
 
 // check looks at the topics of one mirror, here, at the source and at the destination.
 func (a *addition) check(ctx context.Context, mirror string, indexes []int) {
-	ctx, cancel := context.WithTimeout(ctx, 2*contactTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*contactTimeout+time.Duration(len(indexes))*topicTimeout)
 	defer cancel()
 	var names []string
 	var fresh []int
@@ -306,7 +306,7 @@ func (a *addition) checkFailback(ctx context.Context, i int, run *mirrorRun, ref
 // takeProducers takes a producer ID for every topic: an incarnation of a mirror topic never writes with an ID that
 // anybody used before it.
 func (a *addition) takeProducers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout+time.Duration(len(a.fresh))*topicTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSteps)
