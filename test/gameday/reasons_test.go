@@ -27,7 +27,7 @@ func TestRunbookKnowsTheReasons(t *testing.T) {
 			}
 		}
 	}
-	reasons, literals := textsOf(t, "../../mirror", "../../appendlog", "../../recordbatch")
+	reasons, literals := textsOf(t, "../../mirror", "../../mirror/replication", "../../mirror/cluster", "../../appendlog", "../../recordbatch")
 	for text, where := range reasons {
 		if !containsAny(text, rows) {
 			t.Errorf("%s: docs/runbook.md has no row for the reason %q", where, text)
