@@ -8,6 +8,6 @@
 // What it needs is in packages of its own: replication copies partitions and compares logs, cluster asks clusters. Both know
 // nothing of the manager; it gives a Replication its PartitionSpecs, and hears of its Events.
 //
-// The way of a topic through its states is in manager_topic.go, the way back to an old source in failback.go, a planned move
+// The way of a topic through its states is in manager_topic.go (its end: manager_topic_stop.go), the way back to an old source in failback.go, a planned move
 // in cutover.go, loops and chains in loops.go.
 package mirror
