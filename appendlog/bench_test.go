@@ -8,8 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorgate/mirrorgate/broker"
 )
 
 // nullBroker answers everything that a Client asks, at once, and keeps nothing: what is left is the cost of this package.

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/mirrorgate/mirrorgate/broker"
-	"github.com/mirrorgate/mirrorgate/recordbatch"
-	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/recordbatch"
+	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }

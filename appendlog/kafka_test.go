@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mirrorgate/mirrorgate/test/faultproxy"
-	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/mirrorgate/mirrorgate/test/faultproxy"
+	"github.com/mirrorgate/mirrorgate/test/kafkatest"
 )
 
 var zapLevel = zapcore.ErrorLevel

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorgate/mirrorgate/broker"
 )
 
 // changingLanes makes every other 2,000 offsets Bulk.

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/recordbatch"
-	"go.uber.org/zap"
 )
 
 // Log is one partition as a compare-and-append log. It carries out the effects of its core.

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 // Merging. Five batches of a partition are in flight at most, so small ones make a slow partition: with a producer that

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 // TestMergeSize: merging is for what the round trip holds up, and has to pay.

@@ -6,8 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 // This file runs several cores against a model of a broker and a network that do everything to them that real ones can,

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mirrorgate/mirrorgate/broker"
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 const (

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/stretchr/testify/require"
+
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 func TestJudgeBatch(t *testing.T) {

@@ -6,10 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mirrorgate/mirrorgate/broker"
-	"github.com/mirrorgate/mirrorgate/recordbatch"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
+
+	"github.com/mirrorgate/mirrorgate/broker"
+	"github.com/mirrorgate/mirrorgate/recordbatch"
 )
 
 // writer sends the batches of one lane of a broker over one connection. It gathers one batch per Log into a request, in the
