@@ -30,6 +30,7 @@ type report struct {
 	broken   bool            // a package failed, but none of its tests
 	unsteady []string        // tests that passed when they were tried again
 	quick    time.Duration   // a pass within that time is not listed
+	lenient  bool            // skipped tests are let through
 }
 
 const (
@@ -75,7 +76,7 @@ func (r *report) end(e event, group string) {
 	if quick := time.Duration(e.Elapsed * float64(time.Second)); e.Action != "pass" || quick >= r.quick {
 		fmt.Fprintf(r.out, "%s  %7.1fs  %s\n", strings.ToUpper(e.Action), e.Elapsed, strings.TrimPrefix(group, "github.com/mirrorgate/mirrorgate/"))
 	}
-	if r.late[group] = e.Action == "fail" && late(r.output[group]); e.Action != "pass" {
+	if r.late[group] = e.Action == "fail" && late(r.output[group]); e.Action == "fail" || e.Action == "skip" && !r.lenient {
 		fmt.Fprint(r.out, strings.Join(r.output[group], ""))
 		r.reasons = append(r.reasons, reason(group, r.output[group]))
 	}
@@ -105,12 +106,12 @@ func reason(group string, output []string) string {
 	return group + ":\n" + strings.Join(lines[max(0, len(lines)-reasonLines):], "\n")
 }
 
-// missing names the wanted tests that neither passed nor, if lenient, were skipped.
-func (r *report) missing(wanted []string, lenient bool) []string {
+// missing names the wanted tests that neither passed nor, if the report is lenient, were skipped.
+func (r *report) missing(wanted []string) []string {
 	var missing []string
 	for _, name := range wanted {
 		switch result := r.results[name]; {
-		case result == "pass", lenient && result == "skip":
+		case result == "pass", r.lenient && result == "skip":
 		case result == "":
 			missing = append(missing, name+" (never ended)")
 		default:
