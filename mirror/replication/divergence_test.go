@@ -25,12 +25,18 @@ func (x *replication) remake(n int) {
 	x.t.Helper()
 	require.NoError(x.t, x.source.DeleteTopic("a"))
 	require.NoError(x.t, x.source.CreateTopic("a", 1, nil))
-	client := x.connect() // which does not know the old one
-	var records []*kgo.Record
+	x.produceBatch("other value", n)
+}
+
+// produceBatch produces records to a-0 as one batch, of which a client may make several if it is held up.
+func (x *replication) produceBatch(value string, n int) {
+	x.t.Helper()
+	var records []kmsg.Record
 	for i := range n {
-		records = append(records, &kgo.Record{Topic: "a", Value: fmt.Appendf(nil, "other value %d", i)})
+		records = append(records, kmsg.Record{Value: fmt.Appendf(nil, "%s %d", value, i)})
 	}
-	require.NoError(x.t, client.ProduceSync(x.t.Context(), records...).FirstErr())
+	client := x.connect() // which knows no topic of before
+	produceRaw(x.t, client.Broker(int(x.source.LeaderFor("a", 0))), "a", recordsBatch(0, 0, records...), 1000, 0)
 }
 
 // diverges waits until a-0 failed for good, and proves that the destination was not touched.
@@ -98,7 +104,7 @@ func TestDivergenceWhileAway(t *testing.T) {
 	spec := x.spec("a", 0)
 	spec.SourceTopicID = cluster.TopicID{}
 	x.Start(spec)
-	x.produce("a", 0, 0, 10)
+	x.produceBatch("value", 10)
 	x.awaitEnd("a", 0, 10)
 	x.Drop("a", 0)
 	x.remake(30)
@@ -260,7 +266,7 @@ func TestDivergenceIsLookedForAfterEachConnection(t *testing.T) {
 	spec := x.spec("a", 0)
 	spec.SourceTopicID = cluster.TopicID{}
 	x.Start(spec)
-	x.produce("a", 0, 0, 10)
+	x.produceBatch("value", 10)
 	x.awaitEnd("a", 0, 10)
 
 	// From here on no fetch or comparison of the mirror comes through, until the topic is another one with records.
