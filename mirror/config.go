@@ -227,17 +227,20 @@ func (c Config) Source() (broker.Config, error) {
 // later version) gives a source that does not answer, and says why: what needs no source, above all a failover, must work.
 func usableConfig(stored map[string]string) (Config, error) {
 	config, err := ParseConfig(stored)
-	if err != nil {
-		unusable := fmt.Errorf("this gateway cannot use the mirror's configuration: %w", err)
+	parsed := err == nil
+	if parsed {
+		_, err = config.Source()
+	}
+	if err == nil {
+		return config, nil
+	}
+	unusable := fmt.Errorf("this gateway cannot use the mirror's configuration: %w", err)
+	if !parsed {
 		if config, err = ParseConfig(map[string]string{"bootstrap.servers": stored["bootstrap.servers"]}); err != nil {
 			return Config{}, unusable
 		}
-		config.unusable = unusable
-		return config, nil
 	}
-	if _, err := config.Source(); err != nil {
-		config.unusable = fmt.Errorf("this gateway cannot use the mirror's configuration: %w", err)
-	}
+	config.unusable = unusable
 	return config, nil
 }
 

@@ -111,11 +111,7 @@ func (r *mirrorRun) differs(ctx context.Context, key cluster.TopicPartition, bef
 	if before == 0 {
 		return "", nil
 	}
-	leader, err := cluster.LeaderNow(ctx, r.m.cfg.Destination, key)
-	var ours cluster.Tail
-	if err == nil {
-		ours, err = cluster.ReadTail(ctx, r.m.cfg.Destination, leader, key, r.m.producersOf(key.Topic), before)
-	}
+	ours, err := cluster.ReadTailNow(ctx, r.m.cfg.Destination, key, r.m.producersOf(key.Topic), before)
 	if err != nil {
 		return "", fmt.Errorf("destination: reading the last records of %s-%d before offset %d: %w", key.Topic, key.Partition, before, err)
 	}
@@ -124,7 +120,7 @@ func (r *mirrorRun) differs(ctx context.Context, key cluster.TopicPartition, bef
 	if !some {
 		return "", nil
 	}
-	leader, err = cluster.LeaderNow(ctx, r.source, key)
+	leader, err := cluster.LeaderNow(ctx, r.source, key)
 	if err != nil {
 		return "", fmt.Errorf("source: leader of %s-%d: %w", key.Topic, key.Partition, err)
 	}

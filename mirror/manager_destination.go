@@ -59,6 +59,9 @@ type topicPlan struct {
 	err     error // why the source topic cannot be mirrored
 }
 
+// missing reports whether the source has no such topic.
+func (p topicPlan) missing() bool { return errors.Is(p.err, kerr.UnknownTopicOrPartition) }
+
 // synced are the settings that come from the source and are not held.
 func (p topicPlan) synced() []string {
 	return slices.DeleteFunc(sortedKeys(p.configs), HeldSetting)

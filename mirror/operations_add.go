@@ -192,7 +192,7 @@ func (r *mirrorRun) awaitNew(ctx context.Context, names []string, looks []failba
 		var missing []string
 		var indexes []int
 		for i, l := range looks {
-			if (cluster.Topic{Err: l.plan.err}).Missing() || errors.Is(l.plan.err, errBeingMade) {
+			if l.plan.missing() || errors.Is(l.plan.err, errBeingMade) {
 				missing, indexes = append(missing, names[i]), append(indexes, i)
 			}
 		}
@@ -248,7 +248,7 @@ func (a *addition) checkTopic(ctx context.Context, i int, run *mirrorRun, here s
 		if errors.Is(plan.err, errBeingMade) {
 			return Refuse(kerr.UnknownTopicOrPartition, "topic %s: %s; try again", t.Name, errBeingMade)
 		}
-		if (cluster.Topic{Err: plan.err}).Missing() {
+		if plan.missing() {
 			return Refuse(kerr.UnknownTopicOrPartition, "topic %s does not exist at the source", t.Name)
 		}
 		refused := clusterTrouble(plan.err)

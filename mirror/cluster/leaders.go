@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Leader is the broker that leads a partition, and its leader epoch.
@@ -14,14 +13,7 @@ type Leader struct{ Broker, Epoch int32 }
 
 // Leaders asks for the leaders of topics. Partitions without one are not in the answer.
 func Leaders(ctx context.Context, client *kgo.Client, topics []string) (map[TopicPartition]Leader, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = false
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, client)
+	resp, err := metadataOf(topics).RequestWith(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("asking for metadata: %w", err)
 	}

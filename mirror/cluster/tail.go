@@ -76,6 +76,15 @@ func ReadTail(ctx context.Context, client *kgo.Client, leader Leader, key TopicP
 	return tail, nil
 }
 
+// ReadTailNow is ReadTail where the leader has to be asked for.
+func ReadTailNow(ctx context.Context, client *kgo.Client, key TopicPartition, producers []int64, end int64) (Tail, error) {
+	leader, err := LeaderNow(ctx, client, key)
+	if err != nil {
+		return Tail{}, err
+	}
+	return ReadTail(ctx, client, leader, key, producers, end)
+}
+
 // Take takes the batch of a response that holds the offset before before. base is that batch's, -1 if there is none. filler: it
 // holds nothing for readers. In a log that is continued, that can be a marker or an aborted transaction, too (listed).
 func (t *Tail) Take(batches []byte, listed []kmsg.FetchResponseTopicPartitionAbortedTransaction, before int64, producers []int64) (filler bool, base int64, err error) {

@@ -32,15 +32,7 @@ func (t Topic) Missing() bool { return errors.Is(t.Err, kerr.UnknownTopicOrParti
 
 // DescribeTopics asks any broker of a cluster for topics, and for the cluster's ID. It creates none.
 func DescribeTopics(ctx context.Context, client *kgo.Client, names ...string) (map[string]Topic, string, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = false
-	req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(names))
-	for _, name := range names {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, topic)
-	}
-	topics, clusterID, err := askTopics(ctx, client, req)
+	topics, clusterID, err := askTopics(ctx, client, metadataOf(names))
 	for _, name := range names {
 		if _, ok := topics[name]; err == nil && !ok {
 			topics[name] = Topic{Err: kerr.UnknownTopicOrPartition}
@@ -55,6 +47,19 @@ func AllTopics(ctx context.Context, client *kgo.Client) (map[string]Topic, error
 	req.AllowAutoTopicCreation = false
 	topics, _, err := askTopics(ctx, client, req)
 	return topics, err
+}
+
+// metadataOf asks for the metadata of these topics, none if there are no names, and creates none.
+func metadataOf(names []string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(names)) // null would be all
+	for _, name := range names {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, topic)
+	}
+	return req
 }
 
 func askTopics(ctx context.Context, client *kgo.Client, req *kmsg.MetadataRequest) (map[string]Topic, string, error) {

@@ -52,11 +52,7 @@ func (c Config) tails() tails {
 }
 
 func (d destinationTails) read(ctx context.Context, key cluster.TopicPartition, producers []int64, end int64) (cluster.Tail, error) {
-	leader, err := cluster.LeaderNow(ctx, d.client, key)
-	if err != nil {
-		return cluster.Tail{}, err
-	}
-	return cluster.ReadTail(ctx, d.client, leader, key, producers, end)
+	return cluster.ReadTailNow(ctx, d.client, key, producers, end)
 }
 
 // trimmed: the mirror trims only up to the floor. Beyond it, only retention may delete, which can be ahead of the source's
