@@ -24,6 +24,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/mirror/replication"
 	"github.com/mirrorgate/mirrorgate/store"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 // fakeReplication replicates nothing, and writes down what it is asked for.
@@ -137,7 +138,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { requireNoLeaks(t, ignore) })
+	t.Cleanup(func() { leaks.None(t, ignore) })
 	w := &world{t: t, replications: make(map[string]*fakeReplication)}
 	w.source = w.cluster("source-cluster")
 	w.destination = w.cluster("destination-cluster")

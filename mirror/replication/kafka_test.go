@@ -24,6 +24,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/mirror/cluster"
 	"github.com/mirrorgate/mirrorgate/test/kafkatest"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 // kafkaSide is a real cluster with a client.
@@ -103,9 +104,9 @@ func replicateKafka(t *testing.T, tune func(*Config)) *kafkaPair {
 // requireNoLeaksAfter looks for goroutines once all that the test starts from here on has ended.
 func requireNoLeaksAfter(t *testing.T) {
 	t.Helper()
-	leaks := goleak.IgnoreCurrent()
+	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
-		requireNoLeaks(t, leaks, goleak.IgnoreAnyFunction("github.com/mirrorgate/mirrorgate/test/kafkatest.StartProcess.func1"))
+		leaks.None(t, ignore, goleak.IgnoreAnyFunction("github.com/mirrorgate/mirrorgate/test/kafkatest.StartProcess.func1"))
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/mirrorgate/mirrorgate/appendlog"
 	"github.com/mirrorgate/mirrorgate/broker"
 	"github.com/mirrorgate/mirrorgate/mirror/cluster"
+	"github.com/mirrorgate/mirrorgate/test/leaks"
 )
 
 // replication is a Replicator from a kfake source to a fakeDestination.
@@ -41,8 +42,8 @@ type replication struct {
 
 func replicate(t *testing.T, tune func(*Config), opts ...kfake.Opt) *replication {
 	t.Helper()
-	leaks := goleak.IgnoreCurrent()
-	t.Cleanup(func() { requireNoLeaks(t, leaks) })
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { leaks.None(t, ignore) })
 	return replicateOver(t, nil, tune, opts...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
 // patience ends a test that hangs. It is for nothing else: a machine that stands still for some seconds must not fail a test.
@@ -15,14 +14,4 @@ const patience = 3 * time.Minute
 func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
 	require.Eventually(t, cond, patience, time.Millisecond)
-}
-
-// requireNoLeaks waits until there are no goroutines but those of opts. Connections and their readers end some moments after
-// the Close that ends them.
-func requireNoLeaks(t *testing.T, opts ...goleak.Option) {
-	t.Helper()
-	err := goleak.Find(opts...)
-	for began := time.Now(); err != nil && time.Since(began) < patience/3; err = goleak.Find(opts...) {
-	}
-	require.NoError(t, err)
 }
